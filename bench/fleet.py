@@ -154,11 +154,16 @@ def fleet(lab: Lab, system: System, *, workers: int) -> Figures:
         start(at, workers)
         parts = {"idle": idle(lab, at), "steady": steady(lab, at)}
         parts["backlog"] = backlog(lab, at)
-        return {
-            f"{part}_{name}": value
-            for part, figures in parts.items()
-            for name, value in figures.items()
-        }
+        return _by_part(parts)
+
+
+def _by_part(parts: dict[str, Figures]) -> Figures:
+    """Return the figures of all parts; each name begins with its part."""
+    return {
+        f"{part}_{name}": value
+        for part, figures in parts.items()
+        for name, value in figures.items()
+    }
 
 
 def idle(lab: Lab, at: Session) -> Figures:
@@ -213,11 +218,7 @@ def pooled(lab: Lab, system: System, variant: str) -> Figures:
         direct = lab.server.url_of(at.database) if POOLED[variant] else ""
         start(at, POOLED_WORKERS, url=url, listen=direct)
         parts = {"idle": idle(lab, at), "steady": steady(lab, at)}
-        return {
-            f"{part}_{name}": value
-            for part, figures in parts.items()
-            for name, value in figures.items()
-        }
+        return _by_part(parts)
 
 
 @contextlib.contextmanager

@@ -124,9 +124,14 @@ def open_batch(
     callbacks = _callback("on_success", on_success), _callback("on_end", on_end)
     within = check_duration("close_within", close_within)
     opened = sql_drivers.scalar(
-        conn, OPEN, (*callbacks, within), lambda number: OpenBatch.of(conn, number)
+        conn,
+        OPEN,
+        (*callbacks, within),
+        lambda number: OpenBatch.of(conn, number),
     )
-    return OpeningBatch(opened) if sql_drivers.is_async(conn) else opened
+    if sql_drivers.is_async(conn):
+        return OpeningBatch(opened)
+    return opened
 
 
 def _callback(name: str, job: JobFields | None) -> str | None:
@@ -136,10 +141,8 @@ def _callback(name: str, job: JobFields | None) -> str | None:
     checked = checked_at(name, job)
     for field in job:
         if field not in OF_A_CALLBACK:
-            path, rule = (
-                f"{name}.{field}",
-                "a callback of a batch cannot have this field",
-            )
+            path = f"{name}.{field}"
+            rule = "a callback of a batch cannot have this field"
             raise InvalidJob(path, rule)
 
     given = {

@@ -89,8 +89,9 @@ class Whose(NamedTuple):
         """Return the job of a row or of a future row."""
         whose = cls(*(row[name] for name in cls._fields))
         # The values that make a job unique are not known before the insert.
-        is_unique = (whose.idempotency_key or "").startswith(UNIQUE)
-        return whose._replace(idempotency_key=None) if is_unique else whose
+        if (whose.idempotency_key or "").startswith(UNIQUE):
+            return whose._replace(idempotency_key=None)
+        return whose
 
     def digest(self, second: str, random: str) -> str:
         """Return the end of the header that belongs to the job's payload."""
@@ -132,7 +133,9 @@ class Keyring:
         parts = envelope[MARK]
         try:
             return cipher.decrypt(
-                _to_bytes(parts["n"]), _to_bytes(parts["c"]), _encode(where)
+                _to_bytes(parts["n"]),
+                _to_bytes(parts["c"]),
+                _encode(where),
             )
         except Exception:  # noqa: BLE001 # InvalidTag, or any error by a handmade envelope
             msg = f"encrypted with key {key}, but it was changed, cut short or moved"
@@ -334,8 +337,9 @@ def key_of(value: Any) -> str | None:
 
 def _member(value: Any, name: str) -> Any:
     """Return a member of an object; None if this is no object, or without the member."""
-    is_object = isinstance(value, dict)
-    return cast("dict[str, Any]", value).get(name) if is_object else None
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).get(name)
+    return None
 
 
 def open_payload(
@@ -374,6 +378,11 @@ def is_sealed(value: Any) -> bool:
     return isinstance(value, dict) and MARK in value
 
 
+def without_mark(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return headers, or the detail of a failure, without the mark of encryption."""
+    return {name: value for name, value in headers.items() if name != MARK}
+
+
 def shown_payload(row: Mapping[str, Any]) -> Any:
     """Return a payload for display: opened, or the reason why it cannot be opened."""
     payload = row["payload"]
@@ -396,8 +405,8 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
     if not is_sealed(detail):
         return dict(failure)
 
-    clear = {name: value for name, value in detail.items() if name != MARK}
-    opened = _shown(detail, "failure", job, failure["deliveries"])
+    clear = without_mark(detail)
+    opened = _shown(detail, what="failure", job=job, delivery=failure["deliveries"])
     return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
 
 
@@ -406,7 +415,12 @@ def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
     if not is_sealed(effect["detail"]):
         return dict(effect)
 
-    opened = _shown(effect["detail"], "side effect", job, effect["deliveries"])
+    opened = _shown(
+        effect["detail"],
+        what="side effect",
+        job=job,
+        delivery=effect["deliveries"],
+    )
     return {
         **effect,
         "what": opened.get("what", opened["message"]),

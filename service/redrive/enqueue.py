@@ -155,7 +155,9 @@ def enqueue_reporting(
     If a job with the same key exists, the result says what state that job is in.
     """
     return _enqueue(
-        conn, fields_of_call("enqueue_reporting", kind, payload, options), _report
+        conn,
+        fields_of_call("enqueue_reporting", kind, payload, options),
+        _report,
     )
 
 
@@ -297,12 +299,14 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
 def _columns(jobs: list[CheckedJob]) -> str:
     """Return jobs as enqueue_many_v1 takes them: one array for each field in use."""
     columns = zip(*[job.values() for job in jobs], strict=True)
-    parts = [
-        f'"{name}":{_column(field.type, values)}'
-        for (name, field), values in zip(PARAMETERS.items(), columns, strict=True)
-        if values.count(field.default) < len(values)
-    ]
-    return f"{{{','.join(parts)}}}"
+    parts: list[str] = []
+    for (name, field), values in zip(PARAMETERS.items(), columns, strict=True):
+        if values.count(field.default) < len(values):
+            column = _column(field.type, values)
+            parts.append(f'"{name}":{column}')
+
+    members = ",".join(parts)
+    return f"{{{members}}}"
 
 
 def _column(type_of: FieldType, values: tuple[Any, ...]) -> str:

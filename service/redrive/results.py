@@ -69,7 +69,8 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
     if sql_drivers.is_async(conn):
         return _wait_async(conn, job, give_up_at)
 
-    pauses, was_live = _pauses(), False
+    pauses = _pauses()
+    was_live = False
     while True:
         ended: Ended = _look(conn, job, was_live=was_live)
         was_live = ended.outcome == LIVE
@@ -81,7 +82,8 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
 
 
 async def _wait_async(conn: Any, job: int, give_up_at: float) -> Ended:
-    pauses, was_live = _pauses(), False
+    pauses = _pauses()
+    was_live = False
     while True:
         ended: Ended = await _look(conn, job, was_live=was_live)
         was_live = ended.outcome == LIVE
@@ -103,7 +105,10 @@ def _pauses() -> Iterator[float]:
 def _look(conn: Any, job: int, *, was_live: bool) -> Any:
     """Return the state of a job, or an awaitable of it. Raises as `wait`."""
     return sql_drivers.row(
-        conn, OUTCOME, (job, was_live), lambda row: _ended(job, *row)
+        conn,
+        OUTCOME,
+        (job, was_live),
+        lambda row: _ended(job, *row),
     )
 
 
@@ -117,6 +122,11 @@ def _ended(
         return Ended(outcome)
 
     stored = msgspec.json.decode(result)
-    return Ended(
-        outcome, open_noted(configured(), stored, "result", job, delivery)["value"]
+    opened = open_noted(
+        configured(),
+        value=stored,
+        what="result",
+        job=job,
+        delivery=delivery,
     )
+    return Ended(outcome, opened["value"])

@@ -329,7 +329,8 @@ class Settings(BaseSettings):
             return Address(self.listen_url, variable=self.name_of("listen_url"))
         if self.listen_url_file is not None:
             return Address(
-                file=self.listen_url_file, variable=self.name_of("listen_url")
+                file=self.listen_url_file,
+                variable=self.name_of("listen_url"),
             )
         return None
 
@@ -451,7 +452,8 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     known = sorted(settings | options)
     unknown = [name for name in others if name not in options]
     empty = [name for name in others if name in options and _is_empty(name)]
-    faults = [*(_unknown(name, known) for name in unknown), *map(_empty, empty)]
+    faults = [_unknown(name, known) for name in unknown]
+    faults += map(_empty, empty)
     if faults:
         raise SettingsError("; ".join(faults))
 

@@ -20,6 +20,7 @@ tables.tolerate()  # the tests' own client, too, reads and writes floats
 
 Sources = Callable[..., Path]
 WHY = ("--yes", "--why", "the rates are there")
+SEND_BACK = ("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
 
 
 @pytest.fixture
@@ -59,6 +60,16 @@ def taken(database: Database, count: int) -> None:
     wait_for(lambda: len(states(database)) == count)
 
 
+@pytest.fixture
+def one_letter(
+    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+) -> None:
+    """One message has died, and a gateway has taken it in."""
+    die(broker, queue, 1)
+    gateway(file)
+    taken(database, 1)
+
+
 def test_a_message_goes_back_as_it_was_and_its_job_succeeds(
     broker: Broker,
     queue: str,
@@ -84,7 +95,7 @@ def test_a_message_goes_back_as_it_was_and_its_job_succeeds(
     broker.die(queue, b"\xff\x00binary")
     gateway(file)
     taken(database, 2)
-    assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
+    assert redrive(*SEND_BACK).code == 0
     found = wait_for(lambda: broker.waiting(queue) == 2 and broker.take(queue))
     by_body = {body: properties for properties, body in found}
     back = by_body[b'{"order":17}']
@@ -110,7 +121,7 @@ def test_a_message_is_counted_if_its_confirmation_is_lost(
     running = gateway(sources(rabbitmq={"orders": about}))
     taken(database, 1)
     proxy.cuts.set()
-    redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
+    redrive(*SEND_BACK)
     wait_for(lambda: [s[3] for s in states(database)] == ["succeeded"])
     proxy.close()
     assert proxy.cut == 1
@@ -138,7 +149,7 @@ def test_an_encrypted_message_goes_back_as_it_was(
     taken(database, 1)
     stored = database.rows("select to_jsonb(d) from redrive.dead_letters d")
     assert "Zx9-canary-77" not in str(stored)
-    assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
+    assert redrive(*SEND_BACK).code == 0
     found = wait_for(lambda: broker.waiting(queue) and broker.take(queue))
     assert [body for _, body in found] == [b'{"card":"Zx9-canary-77"}']
 
@@ -161,21 +172,14 @@ def test_a_producer_cannot_send_a_message(
     assert broker.waiting(queue) == 0
 
 
+@pytest.mark.usefixtures("one_letter")
 def test_an_edited_payload_is_what_goes_back(
-    broker: Broker,
-    queue: str,
-    file: Path,
-    gateway: Gateway,
-    redrive: Redrive,
-    database: Database,
+    broker: Broker, queue: str, redrive: Redrive
 ) -> None:
-    die(broker, queue, 1)
-    gateway(file)
-    taken(database, 1)
     patch = '[{"op": "replace", "path": "/n", "value": "one"}]'
     edited = redrive("dlq", "edit", "--kind", "rabbitmq.orders", "--patch", patch, *WHY)
     assert edited.code == 0, edited.err
-    assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
+    assert redrive(*SEND_BACK).code == 0
     found = wait_for(lambda: broker.waiting(queue) and broker.take(queue))
     assert [body for _, body in found] == [b'{"n":"one"}']
 
@@ -192,7 +196,7 @@ def test_a_message_that_comes_back_is_the_same_dead_letter_again(
     running = gateway(patient_file)
     taken(database, 1)
     with consumer(broker, queue, lambda _body, _headers: False) as seen:
-        assert redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY).code == 0
+        assert redrive(*SEND_BACK).code == 0
         wait_for(lambda: len(states(database)) == 2)
         assert len(seen) == 1
     [(job, *first), (same, *second)] = states(database)
@@ -208,19 +212,15 @@ def test_a_message_that_comes_back_is_the_same_dead_letter_again(
     assert running.metric("redrive_gateway_returned_total") == 1
 
 
+@pytest.mark.usefixtures("one_letter")
 def test_a_message_that_comes_back_for_another_cause_is_in_a_group_of_its_own(
     broker: Broker,
     queue: str,
-    file: Path,
-    gateway: Gateway,
     redrive: Redrive,
     database: Database,
 ) -> None:
     """Spring publishes a message anew, with its headers and the error."""
-    die(broker, queue, 1)
-    gateway(file)
-    taken(database, 1)
-    redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
+    redrive(*SEND_BACK)
     [(sent, body)] = wait_for(lambda: broker.waiting(queue) and broker.take(queue))
     error = {"x-exception-message": "no rate for XAU"}
     broker.publish(f"{queue}.dead", body, headers=sent.headers | error)
@@ -232,18 +232,14 @@ def test_a_message_that_comes_back_for_another_cause_is_in_a_group_of_its_own(
     assert shown["failures"][0]["fingerprint"] != shown["failures"][1]["fingerprint"]
 
 
+@pytest.mark.usefixtures("one_letter")
 def test_a_message_that_comes_back_late_is_a_new_dead_letter(
     broker: Broker,
     queue: str,
-    file: Path,
-    gateway: Gateway,
     redrive: Redrive,
     database: Database,
 ) -> None:
-    die(broker, queue, 1)
-    gateway(file)
-    taken(database, 1)
-    redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
+    redrive(*SEND_BACK)
     wait_for(lambda: [s[3] for s in states(database)] == ["succeeded"])
     assert broker.reject(queue) == 1
     wait_for(lambda: len(states(database)) == 2)
@@ -258,20 +254,16 @@ def test_a_message_that_comes_back_late_is_a_new_dead_letter(
     assert notes == job
 
 
+@pytest.mark.usefixtures("one_letter")
 def test_a_queue_that_is_gone_is_named(
     broker: Broker,
     queue: str,
-    file: Path,
-    gateway: Gateway,
     redrive: Redrive,
     database: Database,
 ) -> None:
-    die(broker, queue, 1)
-    gateway(file)
-    taken(database, 1)
     with broker.channel() as channel:
         channel.queue_delete(queue)
-    redrive("dlq", "redrive", "--kind", "rabbitmq.orders", *WHY)
+    redrive(*SEND_BACK)
     wait_for(lambda: len(states(database)) == 2)
     [job, _] = {state[0] for state in states(database)} | {0}
     shown = redrive("dlq", "show", str(max(job, _))).out

@@ -17,6 +17,7 @@ from tests.postgres import Database
 
 Sources = Callable[..., Path]
 WHY = ("--yes", "--why", "the rates are there")
+SEND_BACK = ("dlq", "redrive", "--kind", "sqs.mail", *WHY)
 KEYS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
 REGION = "eu-central-1"
 
@@ -130,7 +131,7 @@ def test_messages_come_in_and_go_back(
     }
     assert {row[5] for row in letters(database)} == {"sqs.mail"}
     assert {row[6] for row in letters(database)} == {"received too often"}
-    assert redrive("dlq", "redrive", "--kind", "sqs.mail", *WHY).code == 0
+    assert redrive(*SEND_BACK).code == 0
     wait_for(lambda: queues.waiting(queues.work) == 2)
     found = {message["Body"]: message for message in queues.receive(600)}
     assert set(found) == {'{"n":1}', "no json"}
@@ -153,7 +154,7 @@ def test_a_message_that_comes_back_is_the_same_dead_letter_again(
     queues.die()
     running = start(queues, verdict_seconds=15)
     wait_for(lambda: len(letters(database)) == 1)
-    redrive("dlq", "redrive", "--kind", "sqs.mail", *WHY)
+    redrive(*SEND_BACK)
     wait_for(lambda: queues.receive() and not queues.receive())
     wait_for(lambda: len(letters(database)) == 2)
     (first, *_), (second, redrives, state, *_) = letters(database)
@@ -173,7 +174,7 @@ def test_a_message_of_a_fifo_queue_keeps_its_group(
     queues.die()
     start(queues)
     wait_for(lambda: len(letters(database)) == 1)
-    redrive("dlq", "redrive", "--kind", "sqs.mail", *WHY)
+    redrive(*SEND_BACK)
     [message] = wait_for(lambda: queues.receive(600))
     assert message["Attributes"]["MessageGroupId"] == "customer-7"
 
@@ -191,7 +192,7 @@ def test_a_queue_that_is_gone_is_named(
     start(queues, origin_url=queues.work)
     wait_for(lambda: len(letters(database)) == 1)
     queues.client.delete_queue(QueueUrl=queues.work)
-    redrive("dlq", "redrive", "--kind", "sqs.mail", *WHY)
+    redrive(*SEND_BACK)
     wait_for(lambda: len(letters(database)) == 2)
     shown = redrive("dlq", "show", str(letters(database)[0][0])).out
     assert "the queue does not exist" in shown

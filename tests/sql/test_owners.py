@@ -35,7 +35,7 @@ def test_the_most_specific_pattern_decides(
         wanted = Owner(*parse_pattern(pattern), name, "#on-call")
         owners.set_owner(database.conn, wanted, actor="ada", why="hand-off")
 
-    found = owners.owner_of(database.conn, queue, kind)
+    found = database.value("select redrive.owner_of_v1(%s, %s)", queue, kind)
 
     assert found == (named[owner] if owner else None)
 

@@ -105,13 +105,16 @@ def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
     """Dismiss dead letters whose task succeeded after the time for a verdict."""
     ends = [outcome["payload"] for outcome in outcomes]
     succeeded = [end for end in ends if end["outcome"] == "succeeded"]
-    jobs, sends = ([end[name] for end in succeeded] for name in ("job", "send"))
+    jobs = [end["job"] for end in succeeded]
+    sends = [end["send"] for end in succeeded]
     # Who can write to the broker can forge a mark, but does not know the token.
     tokens = {(end["job"], end["token"]) for end in succeeded}
-    found = rows(conn, _OPEN, jobs, sends, f"{PREFIX}%")
-    late = {
-        row["id"] for row in found if (row["id"], token_of(row["id"], row)) in tokens
-    }
+    late: set[int] = set()
+    for row in rows(conn, _OPEN, jobs, sends, f"{PREFIX}%"):
+        job = row["id"]
+        if (job, token_of(job, row)) in tokens:
+            late.add(job)
+
     if late:
         dismiss(conn, sorted(late), actor=SOURCE, why=LATE)
 
@@ -152,7 +155,9 @@ class Sender:
         """Start the thread, once."""
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._run, name="redrive-celery", daemon=True
+                target=self._run,
+                name="redrive-celery",
+                daemon=True,
             )
             self._thread.start()
 
@@ -164,7 +169,8 @@ class Sender:
             self._thread = None
 
     def _run(self) -> None:
-        pause, is_last = FIRST_PAUSE, False
+        pause = FIRST_PAUSE
+        is_last = False
         while not is_last:
             is_last = self._end.wait(pause)
             pause = FIRST_PAUSE if self._turn() else min(LONGEST_PAUSE, 2 * pause)

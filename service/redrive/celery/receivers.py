@@ -94,7 +94,13 @@ class Receivers:
         if sender.app is not self._app:
             return
         text = f"no worker that received it has the task {name!r}"
-        self._dropped(message, id, name, "celery.NotRegistered", text)
+        self._dropped(
+            message,
+            task_id=id,
+            name=name,
+            error_class="celery.NotRegistered",
+            text=text,
+        )
 
     @contained
     def rejected(self, sender: Any, message: Any, exc: Any, **_: Any) -> None:
@@ -117,7 +123,12 @@ class Receivers:
         headers: dict[str, Any] = message.headers or {}
         where = message.delivery_info
         request = _context({**headers, "id": task_id}, delivery_info=where)
-        failure = made_up(error_class, text, Category.BUG, records.kind_of(name))
+        failure = made_up(
+            error_class,
+            message=text,
+            category=Category.BUG,
+            kind=records.kind_of(name),
+        )
         self._end(request, name, failure, _arguments(message))
 
     def _end(self, request: Any, name: str, failure: Failure, given: Arguments) -> None:
@@ -168,8 +179,9 @@ class Receivers:
 def _original(error: BaseException) -> BaseException:
     """Return the exception itself. Celery replaces one that cannot be pickled."""
     current = sys.exc_info()[1]
-    is_replaced = hasattr(error, "exc_cls_name") and current is not None
-    return current if is_replaced and current is not None else error
+    if current is None or not hasattr(error, "exc_cls_name"):
+        return error
+    return current
 
 
 def _arguments(message: Any) -> Arguments:

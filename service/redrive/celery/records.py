@@ -133,8 +133,9 @@ def failure_of(error: BaseException, task: str, given: Arguments) -> Failure:
     secrets = secret_values([*given.args, dict(given.kwargs)])
     secrets |= secrets_of_environment(os.environ)
     failure = describe(error, kind_of(task), secrets=secrets)
-    is_lost = type(error).__name__ in LOST
-    return replace(failure, category=Category.LOST) if is_lost else failure
+    if type(error).__name__ in LOST:
+        return replace(failure, category=Category.LOST)
+    return failure
 
 
 def letter(request: Any, task: str, failure: Failure, given: Arguments) -> Record:
@@ -214,11 +215,11 @@ def _short(failure: Failure) -> dict[str, Any]:
 def read_failure(record: Mapping[str, Any], verdict: str | None = None) -> Failure:
     """Return a failure from its record."""
     return Failure(
-        record["error_class"],
-        record["message"],
-        Category(record["category"]),
-        record["fingerprint"],
-        record["detail"],
+        error_class=record["error_class"],
+        message=record["message"],
+        category=Category(record["category"]),
+        fingerprint=record["fingerprint"],
+        detail=record["detail"],
         verdict=verdict,
     )
 

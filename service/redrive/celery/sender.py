@@ -85,7 +85,12 @@ class _Send(HandOver):
         """Send the task; return the job that gets its outcome."""
         task = _stored(job)
         given = _arguments_of(payload)
-        mark = Sent(job.id, job.redrives, job.queue, sending.token)
+        mark = Sent(
+            job=job.id,
+            send=job.redrives,
+            queue=job.queue,
+            token=sending.token,
+        )
         with self._connect() as conn:
             outcome = self._expect(conn, mark)
 

@@ -119,7 +119,13 @@ def application(
         tracing: tracer that records a span for each response; None records none.
     """
     by_cell = {"": logins} if isinstance(logins, Logins) else logins
-    here = Console(access, Logins({}), environment(), handlers, links)
+    here = Console(
+        access=access,
+        logins=Logins({}),
+        templates=environment(),
+        handlers=handlers,
+        links=links,
+    )
     requests = metrics.requests()
     sign_ins = metrics.sign_ins()
     app = _routed()

@@ -8,19 +8,21 @@ ACCEPTED, REFUSED = SIGN_INS = ("accepted", "refused")
 def requests() -> Histogram:
     """Make the histogram of response times by page."""
     return Histogram(
-        "redrive_console_request_seconds",
-        "Time until the console answers, by page and status. 401: nobody is signed in.",
-        ("page", "status"),
-        CALL_BUCKETS,
+        name="redrive_console_request_seconds",
+        documentation="Time until the console answers, by page and status."
+        " 401: nobody is signed in.",
+        labels=("page", "status"),
+        buckets=CALL_BUCKETS,
     )
 
 
 def sign_ins() -> Counter:
     """Make the counter of sign-ins, accepted and refused."""
     made = Counter(
-        "redrive_console_sign_ins_total",
-        "Sessions that began, and sign-ins that were refused, by outcome.",
-        ("outcome",),
+        name="redrive_console_sign_ins_total",
+        documentation="Sessions that began, and sign-ins that were refused,"
+        " by outcome.",
+        labels=("outcome",),
     )
     for outcome in SIGN_INS:
         made.create((outcome,))

@@ -165,7 +165,9 @@ def texts(value: Any) -> list[str]:
 def url(path: str, chosen: Chosen = None, /, **more: str | None) -> str:
     """Return the address of a page with a filter in its query string."""
     parameters = _parameters(chosen, more)
-    return f"{path}?{urlencode(parameters)}" if parameters else path
+    if parameters:
+        return f"{path}?{urlencode(parameters)}"
+    return path
 
 
 def command(

@@ -123,8 +123,13 @@ class Console:
 
 def console(request: Request) -> Console:
     """Return the console for the cell that a request names."""
-    consoles: Mapping[str, Console] = request.app.state.consoles
-    return consoles[request.scope.get("cell", "")]
+    cell = request.scope.get("cell", "")
+    return consoles(request)[cell]
+
+
+def consoles(request: Request) -> Mapping[str, Console]:
+    """Return the consoles of all cells, by their names."""
+    return request.app.state.consoles
 
 
 Here = Annotated[Console, Depends(console)]

@@ -91,11 +91,19 @@ class Blocker:
         return shown
 
     def __str__(self) -> str:
-        age = "unknown age" if self.seconds is None else f"{self.seconds:.0f} s"
-        application = f"application {self.application or 'unknown'!r}"
+        application = self.application or "unknown"
         state = self.state or "state unknown"
-        last = f"last statement: {statement(self.query)}"
-        return f"pid {self.pid} ({application}, {state}, transaction of {age}, {last})"
+        age = "unknown age"
+        if self.seconds is not None:
+            age = f"{self.seconds:.0f} s"
+
+        parts = (
+            f"application {application!r}",
+            state,
+            f"transaction of {age}",
+            f"last statement: {statement(self.query)}",
+        )
+        return f"pid {self.pid} ({', '.join(parts)})"
 
 
 class Waiting(threading.Thread):
@@ -159,7 +167,9 @@ class Waiting(threading.Thread):
         with (
             contextlib.suppress(psycopg.Error),
             psycopg.connect(
-                self._same, autocommit=True, prepare_threshold=None
+                self._same,
+                autocommit=True,
+                prepare_threshold=None,
             ) as conn,
         ):
             while not self._over.wait(LOOK_SECONDS):

@@ -14,7 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from redrive.database.address import Address
 from redrive.errors import SettingsError
-from redrive.rules.yaml_text import NotReadable, read_yaml
+from redrive.rules.yaml_text import (
+    UNREADABLE,
+    first_fault,
+    read_yaml,
+    why_unreadable,
+)
 
 VARIABLE = "REDRIVE_DATABASES"
 
@@ -76,12 +81,11 @@ def read(path: Path) -> tuple[Cell, ...]:
 
 
 def _first_fault(error: ValidationError) -> str:
-    """Describe the first fault without the value."""
-    faults = error.errors(include_input=False, include_url=False, include_context=False)
-    first = faults[0]
-    where = ".".join(map(str, first["loc"])) or "the file"
-    hint = f" (a cell has: {KEYS})" if first["type"] == "extra_forbidden" else ""
-    return f"{where}: {first['msg']}{hint}"
+    """Describe the first fault; after an unknown field, name the known ones."""
+    fault = first_fault(error)
+    if error.errors()[0]["type"] == "extra_forbidden":
+        return f"{fault} (a cell has: {KEYS})"
+    return fault
 
 
 def _cell(path: Path, line: _Line) -> Cell:
@@ -89,22 +93,30 @@ def _cell(path: Path, line: _Line) -> Cell:
         role: _address(path, login, f"{line.name}: console.{role}")
         for role, login in line.console.items()
     }
-    return Cell(line.name, _address(path, line, line.name), console)
+    return Cell(
+        name=line.name,
+        address=_address(path, line, line.name),
+        console=console,
+    )
 
 
 def _address(path: Path, login: _Login, whose: str) -> Address:
     if bool(login.url) == bool(login.url_file):
         raise _refused(path, f"cell {whose} must have either url or url_file")
     file = login.url_file and path.parent / login.url_file
-    return Address(login.url, file, f"{VARIABLE}: cell {whose}: url", login.role)
+    return Address(
+        url=login.url,
+        file=file,
+        variable=f"{VARIABLE}: cell {whose}: url",
+        role=login.role,
+    )
 
 
 def _parsed(path: Path) -> Any:
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise _refused(path, f"it cannot be read: {why}") from None
+    except UNREADABLE as error:
+        raise _refused(path, why_unreadable(error)) from None
 
     if path.suffix != ".json":
         return _yaml(path, text)
@@ -122,8 +134,8 @@ def _yaml(path: Path, text: str) -> Any:
 
     try:
         return read_yaml(text)
-    except NotReadable as error:
-        raise _refused(path, str(error)) from None
+    except UNREADABLE as error:
+        raise _refused(path, why_unreadable(error)) from None
 
 
 def _refused(path: Path, why: str) -> SettingsError:

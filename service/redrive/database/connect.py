@@ -139,7 +139,8 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         ours = sql.Literal(self.info.backend_pid)
         is_local = sql.SQL("pg_backend_pid() <> {}").format(ours)
         given = sql.SQL("select pg_backend_pid() = {}, {}").format(
-            ours, _given(settings, is_local)
+            ours,
+            _given(settings, is_local),
         )
         is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
         if is_ours:

@@ -111,9 +111,13 @@ def driver_of(conn: Any) -> str:
     for cls in type(conn).__mro__:
         package = cls.__module__.partition(".")[0]
         if package == "psycopg":
-            return "psycopg async" if cls.__name__ == "AsyncConnection" else "psycopg"
+            if cls.__name__ == "AsyncConnection":
+                return "psycopg async"
+            return "psycopg"
         if package == "sqlalchemy":
-            return "sqlalchemy async" if "asyncio" in cls.__module__ else "sqlalchemy"
+            if "asyncio" in cls.__module__:
+                return "sqlalchemy async"
+            return "sqlalchemy"
         if package in {"django", "asyncpg"}:
             return package
 
@@ -146,7 +150,9 @@ def itself(conn: Any) -> Any:
 
     Django's `connection` differs per thread.
     """
-    return conn.ops.connection if driver_of(conn) == "django" else conn
+    if driver_of(conn) == "django":
+        return conn.ops.connection
+    return conn
 
 
 def is_async(conn: Any) -> bool:
@@ -191,7 +197,8 @@ def _sqlalchemy(conn: Any, statement: str, parameters: Sequence[Any]) -> Any:
 
     # text() would read '::' as two characters of SQL, not as part of a parameter.
     return conn.execute(
-        text(named), {f"p{n}": value for n, value in enumerate(parameters)}
+        text(named),
+        {f"p{n}": value for n, value in enumerate(parameters)},
     ).one()
 
 

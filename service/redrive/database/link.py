@@ -229,7 +229,8 @@ class Link:
             if conn is None or conn.closed:
                 return None
 
-            self._conn, self._state = None, _State.LENT
+            self._conn = None
+            self._state = _State.LENT
             return conn
 
     def take_back(self, conn: OwnConnection | None) -> bool:
@@ -243,7 +244,8 @@ class Link:
             is_unused = self._state in {_State.FREE, _State.LENT}
             is_wanted = conn is not None and self._conn is None and is_unused
             if is_wanted:
-                self._conn, self._state = conn, _State.FREE
+                self._conn = conn
+                self._state = _State.FREE
             elif conn is None:
                 self._state = _State.LOST
 

@@ -148,7 +148,11 @@ def _root() -> Traversable:
 def migrations() -> list[Migration]:
     """Return all migrations this program knows, in order."""
     found = [
-        Migration(int(f.name[:4]), f.name.removesuffix(".sql"), f.read_text())
+        Migration(
+            version=int(f.name[:4]),
+            name=f.name.removesuffix(".sql"),
+            text=f.read_text(),
+        )
         for f in (_root() / "migrations").iterdir()
         if f.name.endswith(".sql")
     ]
@@ -227,7 +231,9 @@ def require(conn: Connection) -> None:
         raise SchemaTooNew(_too_new(found))
 
     if not value(
-        conn, "select functions from redrive.migrations where version = %s", latest()
+        conn,
+        "select functions from redrive.migrations where version = %s",
+        latest(),
     ):
         msg = f"the migration to version {latest()} has not ended; run: redrive migrate"
         raise SchemaError(msg)
@@ -273,18 +279,32 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
     _refuse_unfit_schema(conn)
     before = installed(conn)
     if before > latest():  # and it serves us: a release was rolled back
-        return Report(before, before, [], None)
+        return Report(
+            before=before,
+            after=before,
+            applied=[],
+            without_roles=None,
+        )
 
     without_roles = _ensure_roles(conn)
     with Waiting(conn, patience) as waiting:
-        run = _Run(conn, without_roles is None, waiting)
+        run = _Run(
+            conn=conn,
+            with_roles=without_roles is None,
+            waiting=waiting,
+        )
         found, applied = run.step(
             partial(_install, conn, with_roles=without_roles is None)
         )
         if found:
             applied = _upgrade(run)
 
-    return Report(before or found, latest(), applied, without_roles)
+    return Report(
+        before=before or found,
+        after=latest(),
+        applied=applied,
+        without_roles=without_roles,
+    )
 
 
 @dataclass(slots=True)
@@ -679,7 +699,9 @@ def _ensure_roles(conn: Connection) -> str | None:
 
 def _missing_roles(conn: Connection) -> list[str]:
     existing = column(
-        conn, "select rolname from pg_roles where rolname = any (%s)", list(ROLES)
+        conn,
+        "select rolname from pg_roles where rolname = any (%s)",
+        list(ROLES),
     )
     return [role for role in ROLES if role not in existing]
 

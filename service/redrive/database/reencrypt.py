@@ -100,7 +100,13 @@ def _seal_payload(keyring: Keyring, row: Fields) -> Sealed:
 def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
     detail = _decode(row["old"])
     if is_sealed(detail):
-        return Sealed(keyring.seal_again(detail, "failure", row["id"], row["n"]))
+        envelope = keyring.seal_again(
+            detail,
+            what="failure",
+            job=row["id"],
+            delivery=row["n"],
+        )
+        return Sealed(envelope)
     record = {"message": row["message"], "detail": detail}
     sealed = keyring.seal_failure(record, row["id"], row["n"])
     return Sealed(sealed["detail"])
@@ -109,12 +115,19 @@ def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
 def _seal_side_effect(keyring: Keyring, row: Fields) -> Sealed:
     effect = _decode(row["old"])
     if is_sealed(effect["detail"]):
-        return Sealed(
-            keyring.seal_again(effect["detail"], "side effect", row["id"], row["n"])
+        envelope = keyring.seal_again(
+            effect["detail"],
+            what="side effect",
+            job=row["id"],
+            delivery=row["n"],
         )
+        return Sealed(envelope)
 
     _, envelope = keyring.seal_side_effect(
-        effect["what"], effect["detail"], row["id"], row["n"]
+        effect["what"],
+        detail=effect["detail"],
+        job=row["id"],
+        delivery=row["n"],
     )
     return Sealed(envelope)
 
@@ -125,9 +138,19 @@ def _seal_note(what: str) -> Callable[[Keyring, Fields], Sealed]:
     def seal(keyring: Keyring, row: Fields) -> Sealed:
         note = _decode(row["old"])
         if is_sealed(note):
-            sealed = keyring.seal_again(note, what, row["id"], row["n"])
+            sealed = keyring.seal_again(
+                note,
+                what=what,
+                job=row["id"],
+                delivery=row["n"],
+            )
         else:
-            sealed = keyring.seal_record(note, what, row["id"], row["n"])
+            sealed = keyring.seal_record(
+                note,
+                what=what,
+                job=row["id"],
+                delivery=row["n"],
+            )
 
         return Sealed(sealed)
 
@@ -359,4 +382,10 @@ def _changes(
         with contextlib.suppress(Undecryptable):
             envelope, salt = place.seal(keyring, row)
             new = _encode(envelope).decode()
-            yield Change(row["id"], row["n"], row["old"], new, salt)
+            yield Change(
+                job=row["id"],
+                n=row["n"],
+                old=row["old"],
+                new=new,
+                salt=salt,
+            )

@@ -36,7 +36,9 @@ def trouble(error: psycopg.Error) -> Trouble:
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return Trouble.LOST
 
-    return Trouble.DATA if isinstance(error, psycopg.DataError) else Trouble.FATAL
+    if isinstance(error, psycopg.DataError):
+        return Trouble.DATA
+    return Trouble.FATAL
 
 
 def _meaning(sqlstate: str) -> Trouble:

@@ -269,10 +269,10 @@ def drive(conn: Connection, campaign: int) -> Step | None:
 
         # A dead letter may no longer be enqueued, if a rule was tightened since it died.
         step = Step(
-            State.ABORTED,
-            0,
-            seen.fed_at,
-            error.diag.message_primary,
+            state=State.ABORTED,
+            feed=0,
+            fed_at=seen.fed_at,
+            said=error.diag.message_primary,
         )
         is_taken = _take(conn, campaign, seen.step, step)
 
@@ -284,7 +284,12 @@ def _next_step(seen: Seen) -> Step:
     try:
         return rules.next_step(seen)
     except ValueError as error:
-        return Step(State.ABORTED, 0, seen.fed_at, f"a term is not valid: {error}")
+        return Step(
+            state=State.ABORTED,
+            feed=0,
+            fed_at=seen.fed_at,
+            said=f"a term is not valid: {error}",
+        )
 
 
 def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
@@ -478,14 +483,19 @@ def pause(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
 def resume(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
     """Resume a campaign that was paused or aborted itself, beginning with canaries."""
     conn.execute(
-        "select redrive.resume_campaign_v1(%s, %s, %s)", (campaign, actor, why)
+        "select redrive.resume_campaign_v1(%s, %s, %s)",
+        (campaign, actor, why),
     )
 
 
 def cancel(conn: Connection, campaign: int, *, actor: str, why: str) -> int:
     """End a campaign now; return how many unstarted jobs were taken back."""
     return value(
-        conn, "select redrive.cancel_campaign_v1(%s, %s, %s)", campaign, actor, why
+        conn,
+        "select redrive.cancel_campaign_v1(%s, %s, %s)",
+        campaign,
+        actor,
+        why,
     )
 
 

@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString, TypeGuard
+from typing import Any, LiteralString, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -297,15 +297,30 @@ def edit(  # noqa: PLR0913 # what an edit needs
         edited.
     """
     recorded = patch if configured() is None else rules.without_values(patch)
-    how = (rules.encoded(recorded), rules.paths(patch), actor, why)
+    how = _How(
+        patch=rules.encoded(recorded),
+        paths=rules.paths(patch),
+        actor=actor,
+        why=why,
+    )
     causes: Counter[str | None] = Counter()
     for chunk in seen.chunks():
         same = _unchanged(conn, chunk, causes)
         rows = [_row(letter, edited(letter, patch, handlers)) for letter in same]
-        causes.update(_write(conn, rows, how))
+        refused = _write(conn, rows, how)
+        causes.update(refused)
         progress(len(chunk))
 
     return +causes
+
+
+class _How(NamedTuple):
+    """Patch as it is recorded, the paths that it changes, and who applies it."""
+
+    patch: str
+    paths: list[str]
+    actor: str
+    why: str
 
 
 def _unchanged(
@@ -340,7 +355,7 @@ def _sealed(letter: Letter, text: str) -> tuple[str, str | None]:
 def _write(
     conn: Connection,
     rows: Sequence[tuple[int, bytes, str, str | None]],
-    how: tuple[str, list[str], str, str],
+    how: _How,
 ) -> Iterator[str | None]:
     """Edit a chunk in the database; yield for each the cause that kept it, or None."""
     if not rows:

@@ -122,7 +122,11 @@ def find(conn: Connection, fingerprint: str) -> Group | None:
     found = groups.show(conn, fingerprint)
     if found is None:
         return None
-    return Group(found["group"], found["kind"], found["open"])
+    return Group(
+        fingerprint=found["group"],
+        kind=found["kind"],
+        open=found["open"],
+    )
 
 
 def sample(conn: Connection, group: Group, most: int = OF_GROUP) -> Sample:
@@ -133,10 +137,10 @@ def sample(conn: Connection, group: Group, most: int = OF_GROUP) -> Sample:
     asked = {**_limits(most), "group": group.fingerprint, "kind": group.kind}
     succeeded = rows(conn, _SUCCEEDED, kind=group.kind)
     return Sample(
-        rows(conn, _OF_GROUP, **asked),
-        succeeded,
-        rows(conn, _OF_OTHERS, **asked, of_kind=True),
-        rows(conn, _OF_OTHERS, **asked, of_kind=False),
+        letters=rows(conn, _OF_GROUP, **asked),
+        succeeded=succeeded,
+        of_kind=rows(conn, _OF_OTHERS, **asked, of_kind=True),
+        other_kinds=rows(conn, _OF_OTHERS, **asked, of_kind=False),
     )
 
 

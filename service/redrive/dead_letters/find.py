@@ -105,7 +105,7 @@ def find(conn: Connection, chosen: Filter, after: Place | None = None) -> list[R
     Args:
         after: place of the last dead letter already seen; None = from the beginning.
     """
-    conditions, parameters = groups.where(conn, replace(chosen, state=()))
+    conditions, parameters = _where(conn, chosen)
     if after is not None:
         conditions += " and (d.died_at, d.id) < (%s, %s)"
         parameters += after
@@ -126,10 +126,15 @@ def find(conn: Connection, chosen: Filter, after: Place | None = None) -> list[R
     return found
 
 
+def _where(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[Any]]:
+    """Return the conditions of a filter apart from the state, and their parameters."""
+    return groups.where(conn, replace(chosen, state=()))
+
+
 def ids(conn: Connection, chosen: Filter) -> list[int]:
     """Return the ids of matching dead letters in one state, ordered as in `find`."""
     (state,) = chosen.state
-    conditions, parameters = groups.where(conn, replace(chosen, state=()))
+    conditions, parameters = _where(conn, chosen)
     # Not by the list of states, because indexes by kind and queue hold only open ones.
     query: LiteralString = (
         f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"
@@ -140,7 +145,7 @@ def ids(conn: Connection, chosen: Filter) -> list[int]:
 
 def open_by_group(conn: Connection, chosen: Filter) -> dict[str, int]:
     """Return how many open dead letters of each group match."""
-    conditions, parameters = groups.where(conn, replace(chosen, state=()))
+    conditions, parameters = _where(conn, chosen)
     query: LiteralString = (
         'select o."group", count(*) from ('
         ' select d.fingerprint as "group" from redrive.dead_letters d'
@@ -168,7 +173,8 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     reveal(conn, [latest])
     acknowledgements.mark(conn, [latest])
     payloads, headers = _redacted(latest, edits, failures)
-    first, last = payloads[0], payloads[-1]
+    first = payloads[0]
+    last = payloads[-1]
     return latest | {
         "payload": first if original else last,
         "headers": headers,

@@ -67,7 +67,11 @@ class Preview:
     def _count(self, letter: Imported) -> None:
         kind = letter.job["kind"]
         failure = letter.failure
-        group = Group(failure.fingerprint, kind, failure.error_class)
+        group = Group(
+            fingerprint=failure.fingerprint,
+            kind=kind,
+            error_class=failure.error_class,
+        )
         self.kinds[kind] += 1
         self.groups[group] += 1
         self.messages.setdefault(group, failure.message)

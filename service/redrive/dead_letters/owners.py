@@ -67,15 +67,11 @@ def find(conn: Connection) -> list[Owner]:
     )
 
 
-def owner_of(conn: Connection, queue: str, kind: str | None = None) -> str | None:
-    """Return the owner of a kind on a queue, or of the queue; None = no owner."""
-    return value(conn, "select redrive.owner_of_v1(%s, %s)", queue, kind)
-
-
 def set_owner(conn: Connection, wanted: Owner, *, actor: str, why: str) -> None:
     """Set the owner of a pattern. An owner of None removes it."""
     conn.execute(
-        "select redrive.set_owner_v1(%s, %s, %s, %s, %s, %s)", (*wanted, actor, why)
+        "select redrive.set_owner_v1(%s, %s, %s, %s, %s, %s)",
+        (*wanted, actor, why),
     )
 
 

@@ -52,13 +52,8 @@ def page(
     place = after
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         wanted = most + 1 - len(rows)
-        found, edge = _looked(
-            conn,
-            chosen,
-            lists,
-            place,
-            (looks, wanted),
-        )
+        batch = _Batch(after=place, looks=looks, wanted=wanted)
+        found, edge = _looked(conn, chosen, lists, batch)
         rows += found
         # No id is below 1, so every dead letter of that very instant has been read.
         place = None if edge is None else (edge, 1)
@@ -100,28 +95,45 @@ def _read(
         return rows(conn, statement, *asked)
 
 
+class _Batch(NamedTuple):
+    """Dead letters to look at.
+
+    Attributes:
+        after: place where they begin; None = with the latest.
+        looks: how many are read.
+        wanted: how many matching ones are returned at most.
+    """
+
+    after: Place | None
+    looks: int
+    wanted: int
+
+
 def _looked(
     conn: Connection,
     chosen: Filter,
     lists: tuple[LiteralString, Sequence[str]],
-    after: Place | None,
-    bounds: tuple[int, int],
+    batch: _Batch,
 ) -> tuple[list[Row], datetime | None]:
     """Return the matching rows of the next batch, and where the batch ended.
 
     An end of None means that no dead letters are left.
-
-    Args:
-        bounds: how many are read, and how many are wanted.
     """
     of_list, values = lists
-    looks, most = bounds
     # Only one bound on each side: of two, the index scan may start at the wider one.
-    conditions, parameters = replace(chosen, group=None, since=None, until=None).where()
+    others = replace(chosen, group=None, since=None, until=None)
+    conditions, parameters = others.where()
     since = chosen.since or "-infinity"
-    begin = (values, *_upper_bound(chosen, after), since)
-    each = max(1, looks // max(1, len(values)))
-    asked = (*begin, each, *begin, *parameters, most, most)
+    begin = (values, *_upper_bound(chosen, batch.after), since)
+    each = max(1, batch.looks // max(1, len(values)))
+    asked = (
+        *begin,
+        each,
+        *begin,
+        *parameters,
+        batch.wanted,
+        batch.wanted,
+    )
     rows = _read(conn, _statement(of_list, conditions), asked)
     edges = [row.pop("edge") for row in rows]
     found = [row for row in rows if row["id"] is not None]

@@ -107,7 +107,13 @@ def propose_mute(
     conn: Connection, agent: Agent, group: str, seconds: float, why: str
 ) -> int:
     """Keep a mute that begins when a person starts it; return its id."""
-    return _propose(conn, "mute", agent, why, {"group": group, "seconds": seconds})
+    return _propose(
+        conn,
+        action="mute",
+        agent=agent,
+        why=why,
+        detail={"group": group, "seconds": seconds},
+    )
 
 
 def _propose(
@@ -142,7 +148,11 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     letters = edits.find(conn, Filter(ids=detail["ids"]))
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)
-    return Edit(detail["patch"], seen, len(detail["ids"]) - seen.matched)
+    return Edit(
+        patch=detail["patch"],
+        seen=seen,
+        changed=len(detail["ids"]) - seen.matched,
+    )
 
 
 UNREADABLE = "unreadable: reject it"
@@ -223,7 +233,12 @@ def start(
 
         wanted = preview(conn, proposal, handlers)
         causes = edits.edit(
-            conn, wanted.seen, wanted.patch, handlers=handlers, why=why, actor=actor
+            conn,
+            wanted.seen,
+            wanted.patch,
+            handlers=handlers,
+            why=why,
+            actor=actor,
         )
         if not causes[None]:
             rule = "none of its payloads can be edited; they have changed, or it does not apply"

@@ -107,10 +107,12 @@ def forget(conn: Connection) -> int:
     Returns:
         Number of deleted rows.
     """
-    forgotten, more = 0, True
+    forgotten = 0
+    more = True
     while more:
         gone, more = conn.execute(
-            "select gone, more from redrive.forget_v1(%s)", (_FORGET_BATCH,)
+            "select gone, more from redrive.forget_v1(%s)",
+            (_FORGET_BATCH,),
         ).fetchone() or (0, False)
         forgotten += gone
     return forgotten

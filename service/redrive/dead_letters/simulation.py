@@ -79,7 +79,8 @@ def simulate(
     Returns:
         The number of failures, and how often each change would be made.
     """
-    seen, changes = 0, Counter[Change]()
+    seen = 0
+    changes = Counter[Change]()
     for failure in _recorded(conn, since):
         handler = handlers.get(failure["kind"])
         if handler is None or "classes" not in failure["detail"]:
@@ -107,12 +108,12 @@ def _judge_again(row: Row, policy: Policy) -> Change:
     then = row["reason"] or str(Outcome.RETRY)
     if row["detail"].get("phase") == "payload":  # always a death, whatever the policy
         return Change(
-            kind,
-            error_class,
-            category,
-            category,
-            then,
-            then,
+            kind=kind,
+            error_class=error_class,
+            category_then=category,
+            category_now=category,
+            then=then,
+            now=then,
         )
 
     failure = _failure(row, policy)
@@ -127,12 +128,12 @@ def _judge_again(row: Row, policy: Policy) -> Change:
     )
     ending = decide(claimed, failure, policy, jitter)
     return Change(
-        kind,
-        error_class,
-        category,
-        str(failure.category),
-        then,
-        _now(ending, then),
+        kind=kind,
+        error_class=error_class,
+        category_then=category,
+        category_now=str(failure.category),
+        then=then,
+        now=_now(ending, then),
     )
 
 
@@ -146,7 +147,7 @@ def _waits(row: Row, policy: Policy, category: Category) -> tuple[float, float]:
     total = detail.get(RETRIED_FOR, 0.0)
     if WINDOW in detail:
         return total, LONGEST
-    wait = delay(policy, row["attempt"], MIDDLE, category)
+    wait = delay(policy, attempt=row["attempt"], jitter=MIDDLE, category=category)
     before = max(0.0, total - wait)
     return before, MIDDLE
 
@@ -162,17 +163,17 @@ def _failure(row: Row, policy: Policy) -> Failure:
     """Return a recorded failure, in the category that the policy assigns."""
     detail = row["detail"]
     evidence = Evidence(
-        tuple(detail["classes"]),
-        row["message"],
-        detail.get("status"),
-        detail.get("sqlstate"),
-        detail.get("code"),
+        classes=tuple(detail["classes"]),
+        message=row["message"],
+        status=detail.get("status"),
+        sqlstate=detail.get("sqlstate"),
+        code=detail.get("code"),
     )
     category, verdict = judge(evidence, policy.rules)
     return Failure(
-        row["error_class"],
-        row["message"],
-        category,
-        row["fingerprint"],
+        error_class=row["error_class"],
+        message=row["message"],
+        category=category,
+        fingerprint=row["fingerprint"],
         verdict=verdict,
     )

@@ -212,10 +212,19 @@ class Together:
         found = {cell: row for cell, row in answers.found.items() if row}
         names = self._taking_part(found.get(self.cell))
         members = self._members(answers.found)
-        seen = Seen(self.leader, self.cell, members, names)
+        seen = Seen(
+            leader=self.leader,
+            cell=self.cell,
+            members=members,
+            cells=names,
+        )
         unknown = RedriveError("it is not in REDRIVE_DATABASES")
         missing = dict.fromkeys(names - self.cells.keys(), unknown)
-        return View(seen, found, missing | dict(answers.away))
+        return View(
+            seen=seen,
+            campaigns=found,
+            away=missing | dict(answers.away),
+        )
 
     def _taking_part(self, leader: Fields | None) -> frozenset[str]:
         """Return the cells that the leader knows, or all if it does not answer."""
@@ -282,7 +291,10 @@ class Together:
         why = rules.reason(self.leader, leader["why"])
         with conn.transaction() as transaction:
             made = campaigns.freeze(
-                conn, _until(leader), campaigns.MAX_REDRIVES, self.actor
+                conn,
+                selects=_until(leader),
+                max_redrives=campaigns.MAX_REDRIVES,
+                actor=self.actor,
             )
             if made["plan"] is None:
                 self.empty.add(cell)
@@ -379,7 +391,12 @@ def _hold(conn: Connection, number: int, leader: str, *, actor: str, why: str) -
 
 
 def _member(row: Fields) -> Member:
-    return Member(row["campaign"], State(row["state"]), row["said"], row["in_flight"])
+    return Member(
+        campaign=row["campaign"],
+        state=State(row["state"]),
+        said=row["said"],
+        in_flight=row["in_flight"],
+    )
 
 
 def _until(leader: Fields) -> Row:

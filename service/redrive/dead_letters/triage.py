@@ -15,14 +15,22 @@ def dismiss(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> li
     Returns the ids that were open, sorted.
     """
     return _changed(
-        conn, "select redrive.dismiss_v1(%s::bigint[], %s, %s)", ids, actor, why
+        conn,
+        "select redrive.dismiss_v1(%s::bigint[], %s, %s)",
+        ids,
+        actor,
+        why,
     )
 
 
 def reopen(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> list[int]:
     """Reopen dismissed dead letters; return the ids that were dismissed, sorted."""
     return _changed(
-        conn, "select redrive.reopen_v1(%s::bigint[], %s, %s)", ids, actor, why
+        conn,
+        "select redrive.reopen_v1(%s::bigint[], %s, %s)",
+        ids,
+        actor,
+        why,
     )
 
 

@@ -124,7 +124,10 @@ def deliver(receipt: Receipt, job: Job) -> None:
     """
     host, _, port = os.environ["SHOP_SMTP"].rpartition(":")
     with smtplib.SMTP(
-        host, int(port), local_hostname="shop.example", timeout=5
+        host,
+        int(port),
+        local_hostname="shop.example",
+        timeout=5,
     ) as server:
         server.send_message(as_mail(receipt, job.key))
 

@@ -75,7 +75,9 @@ def keep_password(home: Path) -> str:
         handle: IO[str]
         # Other users must not be able to read the file at any moment.
         with open(
-            file, "x", opener=lambda path, flags: os.open(path, flags, 0o600)
+            file,
+            "x",
+            opener=lambda path, flags: os.open(path, flags, 0o600),
         ) as handle:
             handle.write(secrets.token_urlsafe(18))
 

@@ -26,9 +26,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Accept every request."""
-        self._take(
-            self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        )
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        self._take(self.path, json.loads(body))
         self.send_response(202)
         self.end_headers()
         self.wfile.write(b'{"status": "success"}')
@@ -43,7 +43,8 @@ class Pager:
         self.tickets: list[Row] = []
         self._read = 0
         self._server = ThreadingHTTPServer(
-            ("127.0.0.1", 0), partial(_Handler, self._take)
+            ("127.0.0.1", 0),
+            partial(_Handler, self._take),
         )
         self.address = f"127.0.0.1:{self._server.server_port}"
 
@@ -109,7 +110,8 @@ def as_shown(event: Row) -> list[tuple[str, str]]:
         return [summary, key]
 
     firing = payload["custom_details"]["firing"]
-    links = [(link["text"].lower(), link["href"]) for link in event.get("links", ())]
+    given = event.get("links", ())
+    links = [(link["text"].lower(), link["href"]) for link in given]
     return [
         summary,
         ("severity", payload["severity"]),

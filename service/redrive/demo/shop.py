@@ -107,7 +107,13 @@ def place(conn: Connection, order: dict[str, str]) -> Enqueued:
 def status(conn: Connection) -> Status:
     """Read the status of the shop."""
     causes, dead = _open_dead_letters(conn)
-    return Status(list(accounts(conn)), dead, causes, waiting(conn), is_busy(conn))
+    return Status(
+        accounts=list(accounts(conn)),
+        dead=dead,
+        causes=causes,
+        waiting=waiting(conn),
+        is_busy=is_busy(conn),
+    )
 
 
 def accounts(conn: Connection) -> Iterator[Account]:
@@ -117,11 +123,11 @@ def accounts(conn: Connection) -> Iterator[Account]:
     for line in csv.DictReader(io.StringIO(totals)):
         count, amount = booked.get(line["currency"], (0, Decimal("0.00")))
         yield Account(
-            line["currency"],
-            count,
-            amount,
-            int(line["payments"]),
-            Decimal(line["amount"]),
+            currency=line["currency"],
+            booked=count,
+            amount=amount,
+            expected=int(line["payments"]),
+            expected_amount=Decimal(line["amount"]),
         )
 
 
@@ -181,7 +187,8 @@ def is_held_up(conn: Connection) -> bool:
         "from redrive.breakers where name = 'smtp' and state in ('open', 'half_open')",
     )
     return is_open and not _exists(
-        conn, "from redrive.jobs where kind <> 'receipt.deliver'"
+        conn,
+        "from redrive.jobs where kind <> 'receipt.deliver'",
     )
 
 
@@ -216,7 +223,9 @@ def last_campaign(conn: Connection) -> int:
 def has_healed(conn: Connection, version: str) -> bool:
     """Return True if heal has examined every dead letter older than this version."""
     return _exists(
-        conn, "from redrive.heals where version = %s and ended_at is not null", version
+        conn,
+        "from redrive.heals where version = %s and ended_at is not null",
+        version,
     )
 
 

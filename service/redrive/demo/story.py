@@ -158,7 +158,9 @@ def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
     with _busy(f"{len(lines)} orders arrive"):
         created = _place(stage, lines)
         stage.wait(
-            "the first jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
+            "the first jobs end",
+            lambda: not shop.is_busy(stage.conn),
+            DRAIN_SECONDS,
         )
 
     came = f"{len(lines)} orders came in a CSV file and became jobs"
@@ -173,7 +175,9 @@ def _arrive_late(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
     with _busy("more orders arrive; their receipts cannot be sent"):
         created = _place(stage, lines)
         stage.wait(
-            "the breaker opens", lambda: shop.is_held_up(stage.conn), DRAIN_SECONDS
+            "the breaker opens",
+            lambda: shop.is_held_up(stage.conn),
+            DRAIN_SECONDS,
         )
 
     return created
@@ -201,8 +205,18 @@ def chapters(stage: Stage) -> list[Chapter]:
         Chapter(
             "The rest cannot be repaired: no mail address, and a payment in gold",
             [
-                *_dismiss(stage, "receipt.deliver", "ValidationError", "sent by post"),
-                *_dismiss(stage, "payment.book", "GiveUp", "withdrawn by the shop"),
+                *_dismiss(
+                    stage,
+                    kind="receipt.deliver",
+                    error_class="ValidationError",
+                    why="sent by post",
+                ),
+                *_dismiss(
+                    stage,
+                    kind="payment.book",
+                    error_class="GiveUp",
+                    why="withdrawn by the shop",
+                ),
             ],
             drains=True,
         ),
@@ -280,8 +294,12 @@ def _free_from_quarantine(group: str) -> Chapter:
 
 def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> list[str]:
     """Return the command that dismisses hopeless dead letters; empty if none."""
-    jobs = " ".join(str(dead.job) for dead in shop.dead(stage.conn, kind, error_class))
-    return [f"redrive dlq dismiss {jobs} --why '{why}'"] if jobs else []
+    found = shop.dead(stage.conn, kind, error_class)
+    if not found:
+        return []
+
+    jobs = " ".join(str(dead.job) for dead in found)
+    return [f"redrive dlq dismiss {jobs} --why '{why}'"]
 
 
 # ---------------------------------------------------------------- typed by the user
@@ -352,7 +370,9 @@ def play(stage: Stage) -> None:
     _check(shop.status(stage.conn))
     if watch := stage.monitoring:
         stage.wait(
-            "the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS
+            "the page is resolved",
+            lambda: not watch.pager.unresolved(),
+            ALERT_SECONDS,
         )
         _show_pages(stage)
 
@@ -375,7 +395,9 @@ def _play(stage: Stage, chapter: Chapter) -> None:
 
     if chapter.drains:
         stage.wait(
-            "the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
+            "the redriven jobs end",
+            lambda: not shop.is_busy(stage.conn),
+            DRAIN_SECONDS,
         )
 
     _show_pages(stage)

@@ -95,14 +95,14 @@ class Bundle(msgspec.Struct, frozen=True):
             "checkpoint": checkpoint,
         }
         return Work(
-            self.id,
-            self.deliveries,
-            self.attempt,
-            self.kind,
-            msgspec.json.encode(self.payload).decode(),
-            msgspec.json.encode(extras).decode(),
-            1,
-            self.created_at.timestamp(),
+            id=self.id,
+            deliveries=self.deliveries,
+            attempt=self.attempt,
+            kind=self.kind,
+            payload=msgspec.json.encode(self.payload).decode(),
+            extras=msgspec.json.encode(extras).decode(),
+            lane=1,
+            created=self.created_at.timestamp(),
         )
 
 

@@ -39,7 +39,10 @@ def place_of(failure: Fields) -> Place | None:
 
     frame = own[-1]
     return Place(
-        frame["file"], frame.get("module", ""), frame["function"], frame["line"] or 0
+        file=frame["file"],
+        module=frame.get("module", ""),
+        function=frame["function"],
+        line=frame["line"] or 0,
     )
 
 
@@ -48,7 +51,8 @@ def compared(before: Fields, now: Fields) -> Verdict:
     if before["error_class"] != now["error_class"]:
         return "other"
 
-    old, new = place_of(before), place_of(now)
+    old = place_of(before)
+    new = place_of(now)
     if old != new and None in (old, new):
         return "other"
     if old is None or new is None:

@@ -67,7 +67,12 @@ class ConfinedProcess:
                 fd = theirs.fileno()
                 command = (str(fd), home, *program(fd))
                 inherited = _environment(home) | dict(environment or {})
-                self._process = _started(command, (fd, *fds), inherited, on_terminal)
+                self._process = _started(
+                    command,
+                    fds=(fd, *fds),
+                    environment=inherited,
+                    on_terminal=on_terminal,
+                )
 
             stack.callback(self._kill)
             self._listen(stack)

@@ -105,7 +105,11 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     refused = process.calls - calls
     if found is not None:
         result = msgspec.convert(found, Result)
-        return Replayed(result, refused, words=process.words)
+        return Replayed(
+            result=result,
+            calls=refused,
+            words=process.words,
+        )
 
     why = f"it took longer than {limit:.0f} s"
     if lines.is_over:
@@ -113,7 +117,12 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     elif refused:
         why = "it went on after a refused call"
 
-    return Replayed(None, refused, why, process.words)
+    return Replayed(
+        result=None,
+        calls=refused,
+        end=why,
+        words=process.words,
+    )
 
 
 def _no_import(process: ConfinedProcess) -> str:

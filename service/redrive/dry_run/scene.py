@@ -199,7 +199,11 @@ def _result(bundle: Bundle, settlement: Settlement, seed: str) -> Result:
     before = bundle.failure
     verdict = before and compared(msgspec.to_builtins(before), failure)
     return Result(
-        outcome, seed, failure, verdict, str(getattr(settlement, "reason", ""))
+        outcome=outcome,
+        seed=seed,
+        failure=failure,
+        verdict=verdict,
+        reason=str(getattr(settlement, "reason", "")),
     )
 
 

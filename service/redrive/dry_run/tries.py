@@ -185,12 +185,12 @@ def _work(row: Fields) -> Work:
     }
     text = encode_json(extras)
     return Work(
-        row["id"],
-        row["deliveries"] + 1,
-        1,
-        row["kind"],
-        row["payload"],
-        text.decode(),
-        1,
-        row["created"],
+        id=row["id"],
+        deliveries=row["deliveries"] + 1,
+        attempt=1,
+        kind=row["kind"],
+        payload=row["payload"],
+        extras=text.decode(),
+        lane=1,
+        created=row["created"],
     )

@@ -10,7 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from redrive.errors import SettingsError
 from redrive.handlers.arguments import LEAST_RATE, MOST_RATE
 from redrive.rules.payloads.limits import NAME
-from redrive.rules.yaml_text import NotReadable, read_yaml
+from redrive.rules.yaml_text import (
+    UNREADABLE,
+    first_fault,
+    read_yaml,
+    why_unreadable,
+)
 
 VARIABLE = "REDRIVE_GATEWAY"
 
@@ -38,7 +43,9 @@ class RabbitMQ(_Source):
         """Return what is wrong with the fields together; empty if nothing is."""
         if (self.url is None) == (self.url_file is None):
             return "url: give it or url_file, and not both"
-        return fault_of_url(self.url) if self.url is not None else ""
+        if self.url is not None:
+            return fault_of_url(self.url)
+        return ""
 
 
 class SQS(_Source):
@@ -86,7 +93,7 @@ def load(path: Path) -> Mapping[str, AnySource]:
     try:
         sources = Sources.model_validate(_read(path) or {}).by_kind()
     except ValidationError as error:
-        raise _refused(path, _first_fault(error)) from None
+        raise _refused(path, first_fault(error)) from None
 
     if not sources:
         raise _refused(path, "it names no source; add one under rabbitmq or sqs")
@@ -99,7 +106,9 @@ def load(path: Path) -> Mapping[str, AnySource]:
 
 
 def _fault_of_name(kind: str) -> str:
-    return "" if NAME.match(kind) else "name: must match ^[a-z0-9_.-]{1,53}$"
+    if NAME.match(kind):
+        return ""
+    return "name: must match ^[a-z0-9_.-]{1,53}$"
 
 
 def _read(path: Path) -> Any:
@@ -109,19 +118,8 @@ def _read(path: Path) -> Any:
         how = "pip install 'redrive[rabbitmq]' or 'redrive[sqs]'"
         msg = f"{VARIABLE} needs an extra; install it with: {how}"
         raise SettingsError(msg) from None
-    except OSError as error:
-        raise _refused(path, f"it cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise _refused(path, "it cannot be read: it is not text") from None
-    except NotReadable as error:
-        raise _refused(path, str(error)) from None
-
-
-def _first_fault(error: ValidationError) -> str:
-    """Return the first wrong field and its fault, without its value."""
-    first, *_ = error.errors(include_input=False, include_url=False)
-    where = ".".join(map(str, first["loc"])) or "the file"
-    return f"{where}: {first['msg']}"
+    except UNREADABLE as error:
+        raise _refused(path, why_unreadable(error)) from None
 
 
 def _refused(path: Path, why: str) -> SettingsError:

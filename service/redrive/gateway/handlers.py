@@ -115,7 +115,12 @@ class SendBack(HandOver):
             raise Snooze(BEHIND_SECONDS)
 
         conn = self._connected_database()
-        mark = Mark(job.id, job.redrives, "", "")
+        mark = Mark(
+            job=job.id,
+            redrives=job.redrives,
+            body="",
+            token="",
+        )
         with conn.transaction():
             if idempotent(conn, mark.key):
                 job.complete(conn)
@@ -165,7 +170,13 @@ def _message(payload: dict[str, Any], job: Job, token: str) -> Outgoing:
 
     origin = cast("dict[str, Any]", header)
     try:
-        return outgoing(payload, origin, job.id, job.redrives, token)
+        return outgoing(
+            payload,
+            header=origin,
+            job=job.id,
+            redrives=job.redrives,
+            token=token,
+        )
     except ValueError as error:
         raise GiveUp(str(error)) from None
 

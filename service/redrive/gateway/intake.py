@@ -81,11 +81,15 @@ class Intake(threading.Thread):
     def _failed(self, error: Exception) -> None:
         self.state.errors += 1
         part = "database" if isinstance(error, psycopg.Error) else "source"
-        fault = str(error) if isinstance(error, SettingsError) else type(error).__name__
-        if self.state.faults.get(part) != fault:
-            self.state.faults[part] = fault
-            extra = {"source": self.kind, "part": part, "error": fault}
-            logger.warning("the gateway connects again", extra=extra, exc_info=error)
+        fault = type(error).__name__
+        if isinstance(error, SettingsError):
+            fault = str(error)
+        if self.state.faults.get(part) == fault:
+            return
+
+        self.state.faults[part] = fault
+        extra = {"source": self.kind, "part": part, "error": fault}
+        logger.warning("the gateway connects again", extra=extra, exc_info=error)
 
     def _take_until_error(self) -> None:
         with self._database.connect("redrive gateway") as conn:

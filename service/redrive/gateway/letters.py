@@ -198,7 +198,12 @@ def outgoing(
     headers = header.get(HEADERS, payload.get(HEADERS, {}))
     if form == BYTES:
         origin, headers = (json.loads(_content(text)) for text in (origin, headers))
-    mark = Mark(job, redrives, digest(body), token)
+    mark = Mark(
+        job=job,
+        redrives=redrives,
+        body=digest(body),
+        token=token,
+    )
     return Outgoing(body, origin, headers, mark)
 
 

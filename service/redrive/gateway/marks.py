@@ -45,7 +45,12 @@ def mark_of(header: object, body: bytes) -> Mark | None:
     found = _MARK.match(str(header))
     if found is None or found[3] != digest(body):
         return None
-    return Mark(int(found[1]), int(found[2]), found[3], found[4])
+    return Mark(
+        job=int(found[1]),
+        redrives=int(found[2]),
+        body=found[3],
+        token=found[4],
+    )
 
 
 def digest(body: bytes) -> str:

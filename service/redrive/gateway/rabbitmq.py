@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pika
 import pika.exceptions
@@ -140,11 +140,16 @@ class Queue:
             headers["CC"] = others
 
         properties = pika.BasicProperties(
-            headers=headers, **_decoded(message.origin.get("properties", {}))
+            headers=headers,
+            **_decoded(message.origin.get("properties", {})),
         )
         try:
             self._channel.basic_publish(
-                exchange, key, message.body, properties, mandatory=True
+                exchange,
+                key,
+                message.body,
+                properties,
+                mandatory=True,
             )
         except REFUSALS as error:
             if not self._channel.is_open:
@@ -260,13 +265,20 @@ def _is_own(header: tuple[str, Any]) -> bool:
 def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, Any]:
     """Return where the message died, and its properties."""
     died = _where(deaths)
-    found = {name: getattr(properties, name) for name in KEPT}
+    kept: dict[str, Any] = {}
+    for name in KEPT:
+        value = getattr(properties, name)
+        if value is not None:
+            kept[name] = value
+
+    keys = _names(died.get("routing-keys"))
+    latest = list(deaths[:3])
     return {
         "queue": _name(died.get("queue")),
         "exchange": _name(died.get("exchange")),
-        "routing_keys": _bounded(_names(died.get("routing-keys"))),
-        "properties": _encoded({n: one for n, one in found.items() if one is not None}),
-        "deaths": _bounded(_encoded(list(deaths[:3]))),
+        "routing_keys": _bounded(keys),
+        "properties": _encoded(kept),
+        "deaths": _bounded(_encoded(latest)),
     }
 
 
@@ -283,7 +295,9 @@ def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _list(value: object) -> list[Any]:
     """Return a list; empty for other values, which any publisher may have sent."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    return []
 
 
 def _name(value: object) -> str | None:
@@ -323,28 +337,40 @@ def _death(
 ) -> Death:
     died = _where(deaths)
     reason = _name(died.get("reason", "published")) or "unknown"
-    text, stack, error_class = _fault(headers)
+    last_queue = _name(died.get("queue")) or queue
+    fault = _fault(headers)
     at = instant(died.get("time"))
     created = instant(properties.timestamp)
     is_before = at is not None and created is not None and created <= at
     return Death(
-        error_class=error_class or f"rabbitmq.{reason}",
-        message=text or f"{reason} in the queue {_name(died.get('queue')) or queue}",
+        error_class=fault.error_class or f"rabbitmq.{reason}",
+        message=fault.message or f"{reason} in the queue {last_queue}",
         reason=REASONS.get(reason, "attempts_exhausted"),
-        stack=stack,
+        stack=fault.stack,
         attempts=_count(died.get("count")),
         died_at=at,
         created_at=created if is_before else None,
     )
 
 
-def _fault(headers: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """Return message, stack and class of the error that a framework has kept."""
+class _Fault(NamedTuple):
+    """Error that a framework has kept in headers; parts of it may be missing."""
+
+    message: str | None = None
+    stack: str | None = None
+    error_class: str | None = None
+
+
+def _fault(headers: Mapping[str, Any]) -> _Fault:
+    """Return the error that a framework has kept."""
     for names in FAULTS:
-        message, stack, error_class = (_text(headers.get(name or "")) for name in names)
-        if message or stack:
-            return message, stack, error_class or _class_of(stack)
-    return None, None, None
+        texts = (_text(headers.get(name or "")) for name in names)
+        fault = _Fault(*texts)
+        if fault.message or fault.stack:
+            named = fault.error_class or _class_of(fault.stack)
+            return fault._replace(error_class=named)
+
+    return _Fault()
 
 
 def _class_of(stack: str | None) -> str | None:
@@ -354,7 +380,9 @@ def _class_of(stack: str | None) -> str | None:
 
 
 def _text(value: object) -> str | None:
-    return str(value)[:200_000] if isinstance(value, str) else None
+    if isinstance(value, str):
+        return str(value)[:200_000]
+    return None
 
 
 def _place(origin: Mapping[str, Any], source: RabbitMQ) -> tuple[str, Sequence[str]]:

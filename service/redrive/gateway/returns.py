@@ -1,6 +1,6 @@
 """Messages that came back dead after they were sent back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import LiteralString
 
 from redrive.database.rows import Connection, rows
@@ -15,12 +15,12 @@ _RETURNED: LiteralString = """
     select redrive.first_time_v1(key) from unnest(%s::text[]) key order by key"""
 
 _STANDING: LiteralString = """
-    select v.n::int - 1 as n, c.job, c.deliveries, c.data
-    from unnest(%s::bigint[]) with ordinality v(job, n)
+    select c.job, c.deliveries, c.data
+    from unnest(%s::bigint[]) v(job)
     join redrive.checkpoints c on c.job = v.job
     where exists (select from redrive.jobs j where j.id = v.job)
        or exists (select from redrive.dead_letters d where d.id = v.job and d.state = 'open')"""
-"""Marks whose jobs are live or open dead letters, with the checkpoints of these."""
+"""Checkpoints of jobs that are live or open dead letters."""
 
 
 _FAILURES: LiteralString = """
@@ -41,12 +41,15 @@ def returns(
     first one commits. Then a job that is live will fail, and one that has succeeded is
     gone, so that its message is imported like any other.
     """
-    marked = [(n, message.mark) for n, message in enumerate(messages) if message.mark]
+    marked = {n: message.mark for n, message in enumerate(messages) if message.mark}
     genuine = _standing(conn, marked)
-    keys = {mark.key for _, mark in genuine}
-    keys |= {mark.cause_key(fingerprint(messages[n]) or "") for n, mark in genuine}
+    keys: set[str] = set()
+    for n, mark in genuine.items():
+        cause = fingerprint(messages[n]) or ""
+        keys |= {mark.key, mark.cause_key(cause)}
+
     conn.execute(_RETURNED, (sorted(keys),))
-    return {n for n, _ in _standing(conn, genuine)}
+    return set(_standing(conn, genuine))
 
 
 def repeated_failure(conn: Connection, mark: Mark) -> Failure | None:
@@ -59,25 +62,30 @@ def repeated_failure(conn: Connection, mark: Mark) -> Failure | None:
         if not idempotent(conn, mark.cause_key(row["fingerprint"])):
             found = shown_failure(mark.job, row)
             return Failure(
-                found["error_class"],
-                found["message"],
-                Category(found["category"]),
-                found["fingerprint"],
-                {"stack": found["detail"].get("stack", [])},
+                error_class=found["error_class"],
+                message=found["message"],
+                category=Category(found["category"]),
+                fingerprint=found["fingerprint"],
+                detail={"stack": found["detail"].get("stack", [])},
                 verdict="give_up",
             )
 
     return None
 
 
-Marked = Sequence[tuple[int, Mark]]
-"""Numbers of messages, and their marks."""
+def _standing(conn: Connection, marked: Mapping[int, Mark]) -> dict[int, Mark]:
+    """Return the marks whose jobs are not over, and have kept the same token.
 
-
-def _standing(conn: Connection, marked: Marked) -> Marked:
-    """Return the marks whose jobs are not over, and have kept the same token."""
+    Args:
+        marked: number of a message -> its mark.
+    """
     if not marked:
-        return []
-    found = rows(conn, _STANDING, [mark.job for _, mark in marked])
-    tokens = {row["n"]: token_of(row["job"], row) for row in found}
-    return [one for n, one in enumerate(marked) if tokens.get(n) == one[1].token]
+        return {}
+
+    jobs = {mark.job for mark in marked.values()}
+    tokens: dict[int, str | None] = {}
+    for row in rows(conn, _STANDING, sorted(jobs)):
+        job = row["job"]
+        tokens[job] = token_of(job, row)
+
+    return {n: mark for n, mark in marked.items() if tokens.get(mark.job) == mark.token}

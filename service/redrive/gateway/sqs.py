@@ -76,7 +76,8 @@ class Queue:
                 for n, message in enumerate(messages[at : at + AT_ONCE])
             ]
             self._client.delete_message_batch(
-                QueueUrl=self._source.queue_url, Entries=entries
+                QueueUrl=self._source.queue_url,
+                Entries=entries,
             )
 
     def send(self, message: Outgoing) -> None:
@@ -110,7 +111,8 @@ class Queue:
 
         *_, account, name = str(arn).split(":")
         found = self._client.get_queue_url(
-            QueueName=name, QueueOwnerAWSAccountId=account
+            QueueName=name,
+            QueueOwnerAWSAccountId=account,
         )
         return str(found["QueueUrl"])
 

@@ -80,7 +80,11 @@ def declare(**options: Unpack[Options]) -> Declared:
     schedules = [schedule] if isinstance(schedule, Schedule) else schedule
     fields = _fields(options)
     check_declared(fields)
-    return Declared(fields, frozenset(values["secret"]), schedules)
+    return Declared(
+        fields=fields,
+        secret=frozenset(values["secret"]),
+        schedules=schedules,
+    )
 
 
 def _fields(options: Options) -> dict[str, Any]:

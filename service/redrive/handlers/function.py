@@ -14,13 +14,11 @@ _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
 def takes_job(kind: str, function: Callable[..., Any]) -> bool:
     """Return True if the function takes (payload, job); False for the payload only."""
-    positional = [
-        parameter
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in _POSITIONAL
-    ]
+    parameters = inspect.signature(function).parameters.values()
+    positional = [each for each in parameters if each.kind in _POSITIONAL]
+    taken = positional[:2]
     # Parameters after the second are allowed if they have a default.
-    taken = positional[:2] + [p for p in positional[2:] if p.default is p.empty]
+    taken += [each for each in positional[2:] if each.default is each.empty]
     if len(taken) not in {1, 2}:
         msg = (
             f"the handler of {kind!r} must take (payload) or (payload, job),"

@@ -50,7 +50,8 @@ class Sending:
 
 def token_of(job: int, checkpoint: Mapping[str, Any]) -> str | None:
     """Return the token in a job's checkpoint, a row; None if it cannot be read."""
-    stored, delivery = checkpoint["data"], checkpoint["deliveries"]
+    stored = checkpoint["data"]
+    delivery = checkpoint["deliveries"]
     note = shown_noted(stored, "checkpoint", job, delivery)
     return note.get("data", {}).get("token")
 

@@ -262,7 +262,10 @@ class Job:
         """
         self._completed_on = sql_drivers.itself(conn)
         return sql_drivers.scalar(
-            conn, COMPLETE, (self._worker, self.id, self.deliveries), self._refuse_stale
+            conn,
+            COMPLETE,
+            (self._worker, self.id, self.deliveries),
+            self._refuse_stale,
         )
 
     def _refuse_stale(self, settled: object) -> None:

@@ -171,7 +171,9 @@ _enqueue_many: Callable[..., Any] = enqueue_many
 def plain(function: Any) -> Any:
     """Return the function of a JobFunction, or any other value unchanged."""
     decorated: Any = function
-    return decorated.__wrapped__ if isinstance(function, JobFunction) else decorated
+    if isinstance(function, JobFunction):
+        return decorated.__wrapped__
+    return decorated
 
 
 def enqueue_many_for(

@@ -60,7 +60,9 @@ def _no_registry(module: ModuleType, attribute: str, found: object) -> str:
 
     members = vars(module).items()
     registries = sorted(name for name, one in members if isinstance(one, Handlers))
-    return f"{why}; it has {', '.join(registries)}" if registries else why
+    if registries:
+        return f"{why}; it has {', '.join(registries)}"
+    return why
 
 
 def search_working_directory() -> None:

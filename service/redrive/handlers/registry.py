@@ -99,7 +99,11 @@ class Handlers:
             msg = f"breaker({name!r}): {rule}"
             raise ValueError(msg)
 
-        self.breakers[name] = Breaker(threshold, seconds(window), seconds(cooldown))
+        self.breakers[name] = Breaker(
+            threshold=threshold,
+            window=seconds(window),
+            cooldown=seconds(cooldown),
+        )
 
     def handle(  # noqa: PLR0913 # the options of a handler
         self,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import LiteralString
 
-from redrive.database.rows import Connection, column, rows, value
+from redrive.database.rows import Connection, column, records, rows, value
 from redrive.rules.attempts.waiting import (
     MOST_AHEAD,
     Around,
@@ -71,7 +71,11 @@ SILENT: Fields = {"slots": 0, "asked": None, "running": {}}
 
 
 def _pause(row: Fields) -> Pause:
-    return Pause(row["paused_by"], row["paused_why"], row["paused_at"])
+    return Pause(
+        by=row["paused_by"],
+        why=row["paused_why"],
+        at=row["paused_at"],
+    )
 
 
 class Surroundings:
@@ -82,14 +86,16 @@ class Surroundings:
         workers = rows(conn, _WORKERS)
         self._names = {row["id"]: row["name"] for row in workers}
         self._progress = {row["id"]: _progress(row) for row in workers}
+        pauses = {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)}
+        breakers = records(conn, Breaker, _BREAKERS)
         now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
         self.around = Around(
-            now.astimezone(UTC),
-            {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)},
-            {row["name"]: Breaker(**row) for row in rows(conn, _BREAKERS)},
-            _workers(workers, is_alive=True),
-            _workers(workers, is_alive=False),
-            seen,
+            now=now.astimezone(UTC),
+            pauses=pauses,
+            breakers={breaker.name: breaker for breaker in breakers},
+            workers=_workers(workers, is_alive=True),
+            gone=_workers(workers, is_alive=False),
+            seen=seen,
         )
 
     def name(self, worker: int | None) -> str | None:
@@ -109,10 +115,10 @@ class Surroundings:
         is_parked = row["run_at"] is None
         failure = row["last_failure"]
         return Waiting(
-            row["kind"],
-            row["queue"],
-            row["state"],
-            row["run_at"],
+            kind=row["kind"],
+            queue=row["queue"],
+            state=row["state"],
+            run_at=row["run_at"],
             was_given_back=row["deliveries"] > row["attempt"],
             head=head,
             hold=hold,
@@ -178,11 +184,11 @@ class Surroundings:
 
         place = max(2, len(before) + 1)
         return Head(
-            row["ordering_key"],
-            place,
-            job,
-            state,
-            run_at,
+            key=row["ordering_key"],
+            place=place,
+            job=job,
+            state=state,
+            run_at=run_at,
         )
 
     def _batch(self, row: Fields) -> int | None:
@@ -213,14 +219,14 @@ def _worker(row: Fields) -> Worker:
     seconds = progress["asked"]
     asked_at = None if seconds is None else seen_at - timedelta(seconds=seconds)
     return Worker(
-        row["name"],
-        row["kinds"],
-        row["queues"],
-        row["depends_on"] or {},
-        asked_at,
-        progress["slots"],
-        len(progress["running"]),
-        seen_at,
+        name=row["name"],
+        kinds=row["kinds"],
+        queues=row["queues"],
+        depends_on=row["depends_on"] or {},
+        asked=asked_at,
+        slots=progress["slots"],
+        busy=len(progress["running"]),
+        seen=seen_at,
     )
 
 

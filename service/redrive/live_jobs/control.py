@@ -72,7 +72,8 @@ def run_now(
     due = 0
     for chunk in _chunks(ids, progress):
         due += conn.execute(
-            "select redrive.run_now_v1(%s::bigint[], %s, %s)", (chunk, actor, why)
+            "select redrive.run_now_v1(%s::bigint[], %s, %s)",
+            (chunk, actor, why),
         ).rowcount
     return due
 

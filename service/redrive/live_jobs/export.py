@@ -4,7 +4,7 @@ from typing import Any
 
 from redrive.database.rows import Connection, first_row
 from redrive.dead_letters import find
-from redrive.encryption import MARK, shown_noted, shown_payload
+from redrive.encryption import shown_noted, shown_payload, without_mark
 from redrive.live_jobs.reveal import reveal
 from redrive.rules.attempts.seeds import seed_of
 from redrive.rules.payloads.redact import redact, secret_values
@@ -95,8 +95,11 @@ def _secret_parts(
         payload = found["payload"]
         headers = rest["headers"]
 
-    headers = {name: value for name, value in headers.items() if name != MARK}
-    return {"payload": payload, "headers": headers, "checkpoint": checkpoint}
+    return {
+        "payload": payload,
+        "headers": without_mark(headers),
+        "checkpoint": checkpoint,
+    }
 
 
 def _redacted(letter: Fields, rest: Fields, saved: Any) -> Any:

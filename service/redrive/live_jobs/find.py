@@ -96,9 +96,11 @@ def all_described(
     """Yield each job of a page for display, with the progress of running ones."""
     running = [row["id"] for row in page if row["state"] == "running"]
     progress = progress_of(conn, running) if running else {}
+    is_one_of_many = len(page) > 1
     for row in page:
-        found = described(row, around, is_one_of_many=len(page) > 1)
-        yield found | {"progress": progress.get(row["id"])}
+        found = described(row, around, is_one_of_many=is_one_of_many)
+        found["progress"] = progress.get(row["id"])
+        yield found
 
 
 def ids(conn: Connection, chosen: JobFilter) -> list[int]:
@@ -117,11 +119,9 @@ def _pages(
     looks = min(MOST_LOOKS, max(FIRST_LOOKS, chosen.limit or 0))
     place = after
     while True:
-        page = walk(conn, chosen, place, looks)
-        is_last = not page or page[-1]["id"] is not None
-        place = None if is_last else page.pop()["place"]
+        page, place = walk(conn, chosen, place, looks)
         yield page
-        if is_last:
+        if place is None:
             return
 
         looks = min(MOST_LOOKS, looks * 4)  # matches are rare
@@ -134,20 +134,25 @@ def _named_pages(conn: Connection, chosen: JobFilter) -> Iterator[list[Row]]:
 
 def walk(
     conn: Connection, chosen: JobFilter, after: str | None, looks: int
-) -> list[Row]:
-    """Return the matching jobs among the next `looks` jobs.
+) -> tuple[list[Row], str | None]:
+    """Return the matching jobs among the next `looks` jobs, and the place after them.
 
-    If there may be more, the last row has no id.
+    The place is None at the end.
     """
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
     queues = list(chosen.queue) or None
     states = list(chosen.state) or None
-    return _selected(
+    found = _selected(
         conn,
         chosen,
         source,
         (queues, states, after, looks),
     )
+    if not found or found[-1]["id"] is not None:
+        return found, None
+
+    last = found.pop()  # it stands for the jobs that were not looked at
+    return found, last["place"]
 
 
 def _selected(
@@ -200,15 +205,16 @@ def _last_failure(row: Row) -> Row | None:
 
 def progress_of(conn: Connection, jobs: Sequence[int]) -> dict[int, Row]:
     """Return the reported progress of these jobs, by id."""
-    return {row["job"]: _progress(row) for row in _rows(conn, _PROGRESS, (list(jobs),))}
+    found = _rows(conn, _PROGRESS, (list(jobs),))
+    return {row["job"]: _progress(row) for row in found}
 
 
 def _progress(row: Fields) -> Row:
     noted = shown_noted(
         row["detail"],
-        "progress",
-        row["job"],
-        row["deliveries"],
+        what="progress",
+        job=row["job"],
+        delivery=row["deliveries"],
     )
     return {
         "share": round(row["share"], 6),  # six digits, as in the column

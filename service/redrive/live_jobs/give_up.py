@@ -106,7 +106,10 @@ def _put_back(
 ) -> int:
     """Put documents back; return how many jobs were left out."""
     keyring = configured()
-    rows = [renumbered(data, job, job, keyring) for job, data in documents.items()]
+    rows = [
+        renumbered(data, old=job, new=job, keyring=keyring)
+        for job, data in documents.items()
+    ]
     return source.execute(
         "select redrive.put_back_v1(%s, %s, %s, %s)",
         (number, f"[{','.join(rows)}]", move.actor, move.why),

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, LiteralString
 
 from redrive.database.criteria import Criteria, Criterion
 from redrive.database.rows import Connection, first_row, rows
-from redrive.live_jobs.filter import ENDED, JobFilter
+from redrive.live_jobs.filter import ENDED, LIVE, JobFilter
 from redrive.rules.rows import Fields, Row
 
 LOOKS = 2_000
@@ -56,6 +56,20 @@ class _Kept(Criteria):
     state: Annotated[Sequence[str], Criterion("h.state = any (%s::text[])", "")] = ()
     since: Annotated[datetime | None, Criterion("h.created_at >= %s", "")] = None
     until: Annotated[datetime | None, Criterion("h.created_at < %s", "")] = None
+
+
+def live_part(chosen: JobFilter, after: str | None) -> JobFilter | None:
+    """Return the part of a filter that selects live jobs.
+
+    None if it selects only ended jobs, or if the place `after` is among these.
+    """
+    if after is not None and after.startswith(PLACE):
+        return None
+
+    states = tuple(state for state in chosen.state if state in LIVE)
+    if chosen.state and not states:
+        return None
+    return replace(chosen, state=states)
 
 
 def find_ended(

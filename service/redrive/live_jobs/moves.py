@@ -128,12 +128,21 @@ class Plan:
     unhandled: list[Kind] = field(default_factory=list[Kind])
     unknown_until: Any = None
 
-    def count(self, what: str, stays: str | None) -> None:
-        """Count a job or a dead letter. `stays`: why it stays; None = it moves."""
-        if stays is None:
-            self.moving[what] += 1
-        else:
+    def count(self, row: Row) -> None:
+        """Count a job or a dead letter, which may have a reason to stay."""
+        what = row["what"]
+        stays = row["stays"]
+        if stays is not None:
             self.staying[what, stays] += 1
+            return
+
+        self.moving[what] += 1
+        if what == "job":
+            self.count_kind(row)
+
+    def count_kind(self, row: Row) -> None:
+        """Count a job that the destination must be able to run."""
+        self.kinds[row["queue"], row["kind"]] += 1
 
 
 @dataclass(slots=True)
@@ -165,14 +174,12 @@ def look(source: Connection, there: Connection, key: str) -> Plan:
     """Preview the move of a key."""
     plan = Plan(limits=_limits(source, key))
     for row in rows(source, _PLANNED, key):
-        plan.count(row["what"], row["stays"])
-        if row["what"] == "job" and row["stays"] is None:
-            plan.kinds[row["queue"], row["kind"]] += 1
+        plan.count(row)
 
     for row in rows(source, _TAKEN, key):
         plan.taken += 1
         if row["kind"] is not None:
-            plan.kinds[row["queue"], row["kind"]] += 1
+            plan.count_kind(row)
 
     plan.unhandled = _unhandled(there, plan.kinds)
     plan.keys = value(source, "select count(*) " + _KEYS, key)
@@ -316,7 +323,8 @@ def _carry(
 ) -> Iterator[Done]:
     """Put in and drop all documents that are ready."""
     while batch := source.execute(
-        _READY, (number, move.key, move.key, CHUNK)
+        _READY,
+        (number, move.key, move.key, CHUNK),
     ).fetchall():
         new = _put_in(there, move, number, dict(batch))
         yield done

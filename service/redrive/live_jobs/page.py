@@ -6,7 +6,7 @@ from typing import LiteralString, NamedTuple
 from redrive.database.looks import widening
 from redrive.database.rows import Connection, column
 from redrive.live_jobs.around import Surroundings
-from redrive.live_jobs.filter import LIVE, JobFilter
+from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import (
     FIRST_LOOKS,
     GUARDS,
@@ -15,7 +15,7 @@ from redrive.live_jobs.find import (
     find,
     walk,
 )
-from redrive.live_jobs.history import PLACE, find_ended
+from redrive.live_jobs.history import find_ended, live_part
 from redrive.rules.rows import Row
 
 _QUEUES: LiteralString = """
@@ -44,10 +44,8 @@ def page(
     conn: Connection, chosen: JobFilter, after: str | None, *, most: int, seconds: float
 ) -> Page:
     """Return at most `most` matching jobs, found in about `seconds` seconds."""
-    states = tuple(state for state in chosen.state if state in LIVE)
-    live = replace(chosen, state=states)
-    is_past_live = after is not None and after.startswith(PLACE)
-    if is_past_live or (chosen.state and not states):
+    live = live_part(chosen, after)
+    if live is None:
         return _ended(conn, chosen, after, most)
     if chosen.ids:
         return _named(conn, live, most)
@@ -69,7 +67,8 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
     keys = chosen.ordering_key
     statement = _BY_ORDERING_KEY
     if chosen.key:
-        keys, statement = chosen.key, _BY_KEY
+        keys = chosen.key
+        statement = _BY_KEY
     if not keys:
         return []
 
@@ -113,11 +112,9 @@ def _walked(
     found: list[Row] = []
     place = after
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
-        rows = walk(conn, chosen, place, looks)
-        is_last = not rows or rows[-1]["id"] is not None
-        place = None if is_last else rows.pop()["place"]
+        rows, place = walk(conn, chosen, place, looks)
         found += rows
-        if is_last or len(found) >= most:
+        if place is None or len(found) >= most:
             break
 
     return found, place

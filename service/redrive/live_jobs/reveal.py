@@ -12,6 +12,10 @@ def reveal(conn: Connection, job: int, *, actor: str, why: str) -> Row | None:
     such a job.
     """
     row = first_row(
-        conn, "select * from redrive.reveal_v1(%s, %s, %s)", job, actor, why
+        conn,
+        "select * from redrive.reveal_v1(%s, %s, %s)",
+        job,
+        actor,
+        why,
     )
     return row and {"id": row["id"], "kind": row["kind"], "payload": shown_payload(row)}

@@ -93,9 +93,9 @@ def _checkpoint(job: int, row: Fields, failures: list[Row]) -> Row:
     """Return the checkpoint that the next attempt starts from, without secrets."""
     noted = shown_noted(
         row["data"],
-        "checkpoint",
-        job,
-        row["deliveries"],
+        what="checkpoint",
+        job=job,
+        delivery=row["deliveries"],
     )
     declared = dead_letters.declared_secret(failures)
     return {
@@ -221,9 +221,9 @@ def _deaths(deaths: Sequence[Fields], failures: list[Row]) -> Iterator[Step]:
         if is_redriven and settled_at is not None:
             yield _step(
                 settled_at,
-                _redriven(death),
-                death["actor"],
-                death["why"],
+                what=_redriven(death),
+                by=death["actor"],
+                why=death["why"],
             )
 
 
@@ -251,9 +251,9 @@ def _acts(lines: Sequence[Fields]) -> Iterator[Step]:
         if line["action"] != _BY_CAMPAIGN:
             yield _step(
                 line["at"],
-                _act(line),
-                line["actor"],
-                line["why"],
+                what=_act(line),
+                by=line["actor"],
+                why=line["why"],
             )
 
 

@@ -20,5 +20,7 @@ def unhandled(conn: Connection) -> list[Unhandled]:
     Kinds with the most jobs come first.
     """
     return records(
-        conn, Unhandled, "select queue, kind, jobs, handled from redrive.unhandled_v1()"
+        conn,
+        Unhandled,
+        "select queue, kind, jobs, handled from redrive.unhandled_v1()",
     )

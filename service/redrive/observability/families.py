@@ -417,7 +417,13 @@ def by_current_queue(snapshot: Snapshot) -> Iterator[Tally]:
     yield from snapshot.totals
     for base in snapshot.bases:
         yield base
-        yield Tally(OTHER, base.kind, base.event, base.reason, -base.n)
+        yield Tally(
+            queue=OTHER,
+            kind=base.kind,
+            event=base.event,
+            reason=base.reason,
+            n=-base.n,
+        )
 
 
 def known_kinds(tallies: Mapping[str, Sequence[Tally]]) -> set[Labels]:

@@ -15,9 +15,16 @@ def _figure(
     """Make a family that has no values while the snapshot has no health."""
 
     def shown(snapshot: Snapshot) -> Values:
-        return {} if snapshot.health is None else values(snapshot.health)
+        if snapshot.health is None:
+            return {}
+        return values(snapshot.health)
 
-    return Figure(name, about, labels, shown)
+    return Figure(
+        name=name,
+        help=about,
+        labels=labels,
+        values=shown,
+    )
 
 
 HEALTH_FIGURES = (

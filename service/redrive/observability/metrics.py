@@ -197,7 +197,9 @@ class Histogram:
     def collect(self) -> Iterator[Metric]:
         """Yield the family as it is now."""
         family = HistogramMetricFamily(
-            self.name, self.documentation, labels=self.labels
+            self.name,
+            self.documentation,
+            labels=self.labels,
         )
         for labels, counts in list(self._counts.items()):
             buckets = list(self._buckets(labels, list(counts)))
@@ -223,80 +225,89 @@ class Metrics:
     def _add_jobs(self) -> None:
         """Add the metrics of jobs and their attempts."""
         self.inflight = Gauge(
-            "redrive_jobs_inflight", "Jobs this worker holds.", ("queue", "kind")
+            name="redrive_jobs_inflight",
+            documentation="Jobs this worker holds.",
+            labels=("queue", "kind"),
         )
         self.retries = Counter(
-            "redrive_job_retries_total",
-            "Failed attempts that will be retried, by category of failure.",
-            ("queue", "kind", "reason"),
+            name="redrive_job_retries_total",
+            documentation="Failed attempts that will be retried,"
+            " by category of failure.",
+            labels=("queue", "kind", "reason"),
         )
         self.attempts = Counter(
-            "redrive_job_attempts_total",
-            "Attempts that ended, by outcome.",
-            ("queue", "kind", "outcome"),
+            name="redrive_job_attempts_total",
+            documentation="Attempts that ended, by outcome.",
+            labels=("queue", "kind", "outcome"),
         )
         self.duration = Histogram(
-            "redrive_job_duration_seconds",
-            "Time spent in the handler.",
-            ("queue", "kind", "outcome"),
-            DURATION_BUCKETS,
+            name="redrive_job_duration_seconds",
+            documentation="Time spent in the handler.",
+            labels=("queue", "kind", "outcome"),
+            buckets=DURATION_BUCKETS,
         )
         self.wait = Histogram(
-            "redrive_job_wait_seconds",
-            "Time from due to claimed.",
-            ("queue",),
-            WAIT_BUCKETS,
+            name="redrive_job_wait_seconds",
+            documentation="Time from due to claimed.",
+            labels=("queue",),
+            buckets=WAIT_BUCKETS,
         )
         self.time_to_dlq = Histogram(
-            "redrive_dlq_time_to_death_seconds",
-            "Time from a job's enqueueing to its first death.",
-            ("queue",),
-            DEATH_BUCKETS,
+            name="redrive_dlq_time_to_death_seconds",
+            documentation="Time from a job's enqueueing to its first death.",
+            labels=("queue",),
+            buckets=DEATH_BUCKETS,
         )
-        self.claims = Counter("redrive_claims_total", "Claims, by result.", ("result",))
+        self.claims = Counter(
+            name="redrive_claims_total",
+            documentation="Claims, by result.",
+            labels=("result",),
+        )
         self.exchange = Histogram(
-            "redrive_exchange_duration_seconds",
-            "Duration of one round trip that settles and claims.",
-            (),
-            CALL_BUCKETS,
+            name="redrive_exchange_duration_seconds",
+            documentation="Duration of one round trip that settles and claims.",
+            labels=(),
+            buckets=CALL_BUCKETS,
         )
         self.stale = Counter(
-            "redrive_stale_settlements_total",
-            "Settlements refused because the worker no longer held the job.",
-            ("queue", "kind"),
+            name="redrive_stale_settlements_total",
+            documentation="Settlements refused because the worker no longer held"
+            " the job.",
+            labels=("queue", "kind"),
         )
         self.released = Counter(
-            "redrive_jobs_released_total",
-            "Jobs given back without using up an attempt, by reason.",
-            ("queue", "reason"),
+            name="redrive_jobs_released_total",
+            documentation="Jobs given back without using up an attempt, by reason.",
+            labels=("queue", "reason"),
         )
         self.lost = Counter(
-            "redrive_jobs_lost_total",
-            "Jobs dropped because this worker was declared lost.",
-            (),
+            name="redrive_jobs_lost_total",
+            documentation="Jobs dropped because this worker was declared lost.",
+            labels=(),
         )
         self.rescued = Counter(
-            "redrive_jobs_rescued_total",
-            "Jobs this worker took back from lost workers.",
-            (),
+            name="redrive_jobs_rescued_total",
+            documentation="Jobs this worker took back from lost workers.",
+            labels=(),
         )
 
     def _add_worker(self) -> None:
         """Add the metrics of the worker itself."""
         self.runner_deaths = Counter(
-            "redrive_runner_deaths_total",
-            "Runner processes that died, by cause.",
-            ("cause",),
+            name="redrive_runner_deaths_total",
+            documentation="Runner processes that died, by cause.",
+            labels=("cause",),
         )
         self.database_errors = Counter(
-            "redrive_db_errors_total",
-            "Database errors, by operation and SQLSTATE.",
-            ("operation", "sqlstate"),
+            name="redrive_db_errors_total",
+            documentation="Database errors, by operation and SQLSTATE.",
+            labels=("operation", "sqlstate"),
         )
         self.maintenance_failures = Counter(
-            "redrive_maintenance_failures_total",
-            "Chores of all workers that this worker could not do, by chore.",
-            ("chore",),
+            name="redrive_maintenance_failures_total",
+            documentation="Chores of all workers that this worker could not do,"
+            " by chore.",
+            labels=("chore",),
         )
         self.slots = Gauge("redrive_worker_slots", "Jobs this worker can run at once.")
         self.busy = Gauge(
@@ -304,14 +315,15 @@ class Metrics:
             "Slots in use: jobs this worker holds, capped at its slots.",
         )
         self.up = Gauge(
-            "redrive_worker_up",
-            "1 for each queue this worker serves ('*' means all).",
-            ("queue",),
+            name="redrive_worker_up",
+            documentation="1 for each queue this worker serves ('*' means all).",
+            labels=("queue",),
         )
         self.timeout = Gauge(
-            "redrive_queue_timeout_seconds",
-            "Longest timeout of an attempt among this worker's jobs, 0 for none.",
-            ("queue",),
+            name="redrive_queue_timeout_seconds",
+            documentation="Longest timeout of an attempt among this worker's jobs,"
+            " 0 for none.",
+            labels=("queue",),
         )
         self.draining = Gauge(
             "redrive_worker_draining",

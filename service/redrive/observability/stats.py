@@ -130,7 +130,12 @@ class DatabaseStats:
 
 def _duration(seconds: float) -> Metric:
     about = "How long reading the database's figures took."
-    return _gauge("redrive_stats_duration_seconds", about, (), {(): seconds})
+    return _gauge(
+        "redrive_stats_duration_seconds",
+        about=about,
+        labels=(),
+        values={(): seconds},
+    )
 
 
 def _gauges(snapshot: Snapshot) -> Iterator[Metric]:
@@ -147,13 +152,18 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
 
     depths = DLQ_DEPTH.add_up(by_event(by_current_queue(snapshot)), kinds)
     shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
-    yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), shown)
+    yield _gauge(
+        DLQ_DEPTH.name,
+        about=DLQ_DEPTH.help,
+        labels=tuple(DLQ_DEPTH.labels),
+        values=shown,
+    )
 
 
 def up(*, is_up: bool) -> Metric:
     """Return the metric that says whether the following figures could be read."""
     about = "1 if the database's figures could be read, else 0."
-    return _gauge("redrive_stats_up", about, (), {(): is_up})
+    return _gauge("redrive_stats_up", about=about, labels=(), values={(): is_up})
 
 
 def _counter(total: Total, values: Values) -> Metric:

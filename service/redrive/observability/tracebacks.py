@@ -34,7 +34,8 @@ def traceback_lines(
 
 
 def _frame(frame: Fields, secrets: Collection[str]) -> Iterator[str]:
-    file, line = frame["file"], frame["line"]
+    file = frame["file"]
+    line = frame["line"]
     yield escaped(f'  File "{file}", line {line}, in {frame["function"]}')
     linecache.checkcache(file)  # it may have been edited since
     source = linecache.getline(file, line or 0).strip()

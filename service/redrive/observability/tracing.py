@@ -59,7 +59,8 @@ def set_up() -> "Tracing":
     spans = _exporting_queue()
     ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
     provider = TracerProvider(
-        resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
+        resource=ours.merge(OTELResourceDetector().detect()),
+        shutdown_on_exit=False,
     )
     provider.add_span_processor(spans)
     # The application may have set one of its own.
@@ -210,7 +211,9 @@ def current_traceparent() -> str | None:
     from opentelemetry import trace
 
     span = trace.get_current_span()
-    return traceparent(span) if span.get_span_context().is_valid else None
+    if span.get_span_context().is_valid:
+        return traceparent(span)
+    return None
 
 
 @contextmanager
@@ -233,7 +236,9 @@ def sending(queue: str, kind: str, headers: Fields) -> Iterator[Fields]:
     attributes = _attributes("send", queue) | {"redrive.kind": kind}
     tracer = trace.get_tracer("redrive")
     with tracer.start_as_current_span(
-        f"send {queue}", kind=producer, attributes=attributes
+        f"send {queue}",
+        kind=producer,
+        attributes=attributes,
     ) as span:
         yield {**headers, "traceparent": traceparent(span)}
 
@@ -269,4 +274,6 @@ def _link(header: object, role: str) -> "Link | None":
     except ValueError:
         return None
 
-    return Link(context, {"redrive.link": role}) if context.is_valid else None
+    if context.is_valid:
+        return Link(context, {"redrive.link": role})
+    return None

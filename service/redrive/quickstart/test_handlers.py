@@ -8,7 +8,9 @@ from handlers import jobs
 
 def test_an_order_is_booked(capfd: pytest.CaptureFixture[str]) -> None:
     outcome = run(
-        jobs, "order.book", {"number": 1, "amount": "49.90", "currency": "EUR"}
+        jobs,
+        "order.book",
+        {"number": 1, "amount": "49.90", "currency": "EUR"},
     )
 
     assert outcome.outcome == "completed"

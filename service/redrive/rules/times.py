@@ -55,7 +55,8 @@ def quantile(
     if place >= len(bounds):
         return float(bounds[-1])
 
-    below, lower = 0, 0.0
+    below = 0
+    lower = 0.0
     if place > 0:
         below = sums[place - 1]
         lower = bounds[place - 1]

@@ -1,4 +1,4 @@
-"""YAML of users: read it, or say in a few words why not.
+"""Files of users: read their YAML, or say in a few words what is wrong.
 
 A small file can stand for a very large value, because an alias repeats a part of it.
 PyYAML also takes a key that is there twice, and the last one counts.
@@ -6,12 +6,36 @@ PyYAML also takes a key that is there twice, and the last one counts.
 
 from typing import Any
 
+from pydantic import ValidationError
+
 MOST_VALUES = 100_000
 """Most values of a file, after its aliases are replaced."""
 
 
 class NotReadable(ValueError):
     """A text that is not YAML, or not YAML that we take; its text says why."""
+
+
+UNREADABLE = (OSError, UnicodeDecodeError, NotReadable)
+"""Errors of a file that cannot be read, as `why_unreadable` explains them."""
+
+
+def why_unreadable(error: Exception) -> str:
+    """Say why a file cannot be read."""
+    match error:
+        case OSError():
+            return f"it cannot be read: {error.strerror}"
+        case UnicodeDecodeError():
+            return "it cannot be read: it is not text"
+        case _:
+            return str(error)
+
+
+def first_fault(error: ValidationError) -> str:
+    """Return the first wrong field and its fault, without its value."""
+    first, *_ = error.errors(include_input=False, include_url=False)
+    where = ".".join(map(str, first["loc"])) or "the file"
+    return f"{where}: {first['msg']}"
 
 
 def read_yaml(text: str) -> Any:

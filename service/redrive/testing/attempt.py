@@ -149,7 +149,7 @@ async def run_async(  # noqa: PLR0913 # keywords
         given = _with_headers(given, past)
 
     stored = dump_model(payload)
-    fields = fields_of_call("run_async", kind, stored, given)
+    fields = fields_of_call("run_async", kind=kind, payload=stored, options=given)
     job = check_job(fields)
     number = 1
     worker = 0
@@ -225,13 +225,13 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, past: Past) -> Work:
 
     text = msgspec.json.encode(extras)
     return Work(
-        number,
-        deliveries,
-        past.attempt,
-        job["kind"],
-        job["payload"],
-        text.decode(),
-        1,
+        id=number,
+        deliveries=deliveries,
+        attempt=past.attempt,
+        kind=job["kind"],
+        payload=job["payload"],
+        extras=text.decode(),
+        lane=1,
     )
 
 
@@ -266,7 +266,10 @@ async def settle_attempt(
         sent.append(message)
         if isinstance(message, Checkpoint):
             kept = CheckpointKept(
-                message.id, message.deliveries, message.n, is_kept=True
+                message.id,
+                message.deliveries,
+                message.n,
+                is_kept=True,
             )
             loop.call_soon_threadsafe(services.notes.answered, kept)
 
@@ -327,7 +330,9 @@ def _is_not_committed(settlement: NotComplete | None) -> bool:
 
 
 def _failure(report: Report) -> dict[str, Any]:
-    return {} if report.failure is None else decode_object(report.failure)
+    if report.failure is None:
+        return {}
+    return decode_object(report.failure)
 
 
 def _outcome(
@@ -340,11 +345,11 @@ def _outcome(
     reason = None if isinstance(settlement, Retry) else report.reason
     failure = _failure(report)
     return Outcome(
-        report.outcome.event,
-        reason,
-        report.delay,
-        report.category,
-        failure.get("error_class", ""),
-        failure.get("message", ""),
-        side_effects,
+        outcome=report.outcome.event,
+        reason=reason,
+        delay=report.delay,
+        category=report.category,
+        error_class=failure.get("error_class", ""),
+        message=failure.get("message", ""),
+        side_effects=side_effects,
     )

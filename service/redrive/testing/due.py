@@ -107,13 +107,13 @@ def _work(row: dict[str, Any]) -> Work:
     extras = msgspec.json.encode({name: row[name] for name in names})
     payload = msgspec.json.encode(shown_payload(row))
     return Work(
-        row["id"],
-        row["deliveries"] + 1,
-        row["attempt"] + 1,
-        row["kind"],
-        payload.decode(),
-        extras.decode(),
-        1,
+        id=row["id"],
+        deliveries=row["deliveries"] + 1,
+        attempt=row["attempt"] + 1,
+        kind=row["kind"],
+        payload=payload.decode(),
+        extras=extras.decode(),
+        lane=1,
     )
 
 

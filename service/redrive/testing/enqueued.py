@@ -102,10 +102,11 @@ def _fits(
     job: dict[str, Any], payload: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> bool:
     """Return True if a job has at least this payload and these fields."""
-    has_payload = all(
-        job["payload"].get(name) == value for name, value in payload.items()
-    )
-    return has_payload and all(job[name] == value for name, value in fields.items())
+    for name, value in payload.items():
+        if job["payload"].get(name) != value:
+            return False
+
+    return all(job[name] == value for name, value in fields.items())
 
 
 def _shown(jobs: list[dict[str, Any]]) -> str:

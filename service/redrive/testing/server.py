@@ -30,7 +30,9 @@ def postgres(version: int = NEWEST) -> Iterator[str]:
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-testing-"))
     server = EmbeddedPostgres(
-        home, version, settings={**UNSAFE, "cluster_name": THROWAWAY}
+        home,
+        version,
+        settings={**UNSAFE, "cluster_name": THROWAWAY},
     )
     with guarded(home, version):
         server.start()

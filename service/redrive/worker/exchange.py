@@ -109,12 +109,12 @@ class LaneArrays(NamedTuple):
 def lane_arrays(lanes: Sequence[Lane], places: Sequence[Place]) -> LaneArrays:
     """Convert lanes and places to the arrays of a claim."""
     return LaneArrays(
-        Texts([lane.queue for lane in lanes]),
-        Smallints([lane.priority for lane in lanes]),
-        Smallints([lane.lane for lane in lanes]),
-        Instants([place.run_at for place in places]),
-        Bigints([place.id for place in places]),
-        Bigints([place.as_of for place in places]),
+        queues=Texts([lane.queue for lane in lanes]),
+        priorities=Smallints([lane.priority for lane in lanes]),
+        lanes=Smallints([lane.lane for lane in lanes]),
+        floors=Instants([place.run_at for place in places]),
+        floor_ids=Bigints([place.id for place in places]),
+        seen=Bigints([place.as_of for place in places]),
     )
 
 
@@ -355,7 +355,7 @@ def _completed(cursor: Cursor) -> set[int] | None:
 def _send_reports(
     cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]
 ) -> None:
-    ordered = sorted(reports, key=lambda item: (item[0].id, item[0].deliveries))
+    ordered = sorted(reports, key=_lock_order)
     sent = [report for report, _, _ in ordered]
     parameters = (
         Ints([worker for _, _, worker in ordered]),
@@ -372,6 +372,12 @@ def _send_reports(
         Bigints(ended),
     )
     cursor.execute(_SETTLE, parameters, prepare=True)
+
+
+def _lock_order(held: ClaimReport) -> tuple[int, int]:
+    """Return the key of the order in which jobs are locked."""
+    report, _, _ = held
+    return report.id, report.deliveries
 
 
 def _send_claim(

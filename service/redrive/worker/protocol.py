@@ -105,12 +105,12 @@ def read_extras(text: str | None) -> Extras:
         return NO_EXTRAS
 
     return Extras(
-        facts.max_attempts,
-        facts.losses,
-        facts.refunds,
-        facts.streak,
-        facts.fingerprint,
-        facts.redrives,
+        max_attempts=facts.max_attempts,
+        losses=facts.losses,
+        refunds=facts.refunds,
+        streak=facts.streak,
+        fingerprint=facts.fingerprint,
+        redrives=facts.redrives,
         expires_in=facts.expires_in,
         retried_for=facts.retried_for,
     )
@@ -119,14 +119,14 @@ def read_extras(text: str | None) -> Extras:
 def claimed_of(kind: str, attempt: int, extras: Extras) -> Claimed:
     """Return the facts about a claimed job that decisions need."""
     return Claimed(
-        kind,
-        attempt,
-        extras.max_attempts,
-        extras.losses,
-        extras.streak,
-        extras.fingerprint,
-        extras.expires_in,
-        extras.retried_for or 0.0,
+        kind=kind,
+        attempt=attempt,
+        max_attempts=extras.max_attempts,
+        losses=extras.losses,
+        streak=extras.streak,
+        fingerprint=extras.fingerprint,
+        expires_in=extras.expires_in,
+        retried_for=extras.retried_for or 0.0,
     )
 
 

@@ -54,7 +54,8 @@ class SharedState:
         Its id is written last. Otherwise, a runner that is stopped between the id and
         the start would show a job that started with the one before it.
         """
-        words, at = self._words, SLOTS + 3 * slot
+        words = self._words
+        at = SLOTS + 3 * slot
         self._starts += 1
         words[TAKEN] = self._starts
         words[at + 1] = deliveries
@@ -90,15 +91,17 @@ class SharedState:
         A start may be that of the slot's next job, but never that of an earlier one.
         """
         words = self._words[SLOTS : self._ring_at].tolist()
-        return [
-            Running(*words[at : at + 3]) for at in range(0, len(words), 3) if words[at]
-        ]
+        slots = (Running(*words[at : at + 3]) for at in range(0, len(words), 3))
+        return [running for running in slots if running.id]
 
     def completed(self) -> set[tuple[int, int]]:
         """Supervisor: return the last completed jobs, as (id, deliveries)."""
         last = min(self._words[DONE], RING)
-        words = self._words[self._ring_at :].tolist()
-        return set(zip(words[0 : 2 * last : 2], words[1 : 2 * last : 2], strict=True))
+        ring = self._words[self._ring_at :].tolist()
+        words = ring[: 2 * last]
+        ids = words[0::2]
+        deliveries = words[1::2]
+        return set(zip(ids, deliveries, strict=True))
 
     def close(self) -> None:
         """Give the memory back."""

@@ -4,7 +4,7 @@ Those of an exchange are in `exchange`.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
@@ -221,7 +221,8 @@ def is_any_due(
 def known_queues(conn: Connection) -> list[str]:
     """Return the queues that ever had a job or a setting."""
     return column(
-        conn, "select queue from redrive.totals union select queue from redrive.queues"
+        conn,
+        "select queue from redrive.totals union select queue from redrive.queues",
     )
 
 
@@ -333,7 +334,12 @@ def beat(
     sent = _heartbeats(inflight, progress or {})
     found = conn.execute(_BEAT, sent, prepare=True).fetchone()
     alive, others, place, late = found or ((), 0, 0, 0.0)
-    return Beaten(set(alive), others, place, late)
+    return Beaten(
+        alive=set(alive),
+        others=others,
+        place=place,
+        late=late,
+    )
 
 
 def beat_only(
@@ -417,7 +423,10 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
     ids = [job for job, _ in held]
     deliveries = [n for _, n in held]
     return column(
-        conn, "select redrive.forgive_v1(%s::bigint[], %s::int[])", ids, deliveries
+        conn,
+        "select redrive.forgive_v1(%s::bigint[], %s::int[])",
+        ids,
+        deliveries,
     )
 
 
@@ -467,10 +476,15 @@ def advance_floors(conn: Connection) -> None:
 def rescue(conn: Connection, ttl: float) -> Rescued:
     """Take jobs back from workers silent for their own ttl, else for `ttl` seconds."""
     row = conn.execute(
-        "select * from redrive.rescue_v1(%s * interval '1 second')", (ttl,)
+        "select * from redrive.rescue_v1(%s * interval '1 second')",
+        (ttl,),
     ).fetchone()
     if row is None:
-        return Rescued(0, 0, 0)
+        return Rescued(
+            workers=0,
+            jobs=0,
+            dead=0,
+        )
     return Rescued(*row)
 
 
@@ -484,7 +498,8 @@ def fold(conn: Connection) -> int:
 
 
 def _fold(conn: Connection, step: LiteralString, end: float) -> int:
-    folded, more = 0, True
+    folded = 0
+    more = True
     while more:
         moved, more = conn.execute(step).fetchone() or (0, False)
         folded += moved
@@ -498,13 +513,22 @@ def forget(conn: Connection) -> int:
     Returns the number of rows. One step of each call walks over rows without an order
     of time. Full steps mean that there is more.
     """
+    step = "select gone from redrive.forget_v1(%s)"
+    return _in_steps(lambda: value(conn, step, FORGET_BATCH), full=FORGET_BATCH)
+
+
+def _in_steps(take: Callable[[], int | None], full: int) -> int:
+    """Take steps until one is not full, or the time of a chore is over.
+
+    Returns the sum of what they did.
+    """
     end = time.monotonic() + STEPS_SECONDS
-    forgotten = 0
-    gone = FORGET_BATCH
-    while gone >= FORGET_BATCH and time.monotonic() < end:
-        gone = value(conn, "select gone from redrive.forget_v1(%s)", FORGET_BATCH)
-        forgotten += gone
-    return forgotten
+    total = 0
+    last = full
+    while last >= full and time.monotonic() < end:
+        last = take() or 0
+        total += last
+    return total
 
 
 def tend_history(conn: Connection) -> int:
@@ -557,7 +581,10 @@ def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
     kinds = Texts([s.kind for s in samples])
     facts = Texts([s.facts for s in samples])
     return value(
-        conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts
+        conn,
+        "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])",
+        kinds,
+        facts,
     )
 
 
@@ -574,13 +601,10 @@ def tend_limits(conn: Connection) -> int:
 
     Returns their number. Full steps mean that there are more.
     """
-    end = time.monotonic() + STEPS_SECONDS
-    woken = 0
-    last = WOKEN_AT_A_TIME
-    while last >= WOKEN_AT_A_TIME and time.monotonic() < end:
-        last = value(conn, _TEND_LIMITS, KEYS_AT_A_TIME) or 0
-        woken += last
-    return woken
+    return _in_steps(
+        lambda: value(conn, _TEND_LIMITS, KEYS_AT_A_TIME),
+        full=WOKEN_AT_A_TIME,
+    )
 
 
 def end_cancellations(conn: Connection) -> int:
@@ -593,13 +617,11 @@ def end_cancellations(conn: Connection) -> int:
 
 def fold_batches(conn: Connection) -> int:
     """Find batches that have ended, in short steps. Returns how many it looked at."""
-    end = time.monotonic() + STEPS_SECONDS
-    looked = 0
-    last = BATCHES_AT_A_TIME
-    while last >= BATCHES_AT_A_TIME and time.monotonic() < end:
-        last = value(conn, "select redrive.fold_batches_v1(%s)", BATCHES_AT_A_TIME) or 0
-        looked += last
-    return looked
+    step = "select redrive.fold_batches_v1(%s)"
+    return _in_steps(
+        lambda: value(conn, step, BATCHES_AT_A_TIME),
+        full=BATCHES_AT_A_TIME,
+    )
 
 
 def declare_schedules(

@@ -96,21 +96,31 @@ def _change(
     change: Change,
     act: _Act,
 ) -> int:
-    names = [name for name in named if isinstance(name, str)]
-    jobs = [job for job in named if isinstance(job, int)]
-    _refuse_unclear(names, jobs, chosen)
-    letters = replace(chosen, ids=(*jobs, *chosen.ids))
+    names, letters = _selected(named, chosen)
     with database(change.settings) as conn:
         found, code = _found(conn, names, letters)
         done = _set(conn, found, change, act)
 
-    for group in sorted(found.keys() - set(done)):
+    closed = found.keys() - set(done)
+    for group in sorted(closed):
         code = not_found(f"group {printable(group)} has no open dead letters")
 
-    code = Exit.DONE if done else code
-    report = {"matched": sum(found.values()), act.done: done}
-    answer(report, _text(done, act, change) if code == Exit.DONE else None)
+    text = None
+    if done or code == Exit.DONE:
+        code = Exit.DONE
+        text = _text(done, act, change)
+
+    matched = sum(found.values())
+    answer({"matched": matched, act.done: done}, text)
     return code
+
+
+def _selected(named: Sequence[int | str], chosen: Filter) -> tuple[list[str], Filter]:
+    """Return the names of groups, and the filter of dead letters."""
+    names = [name for name in named if isinstance(name, str)]
+    jobs = [job for job in named if isinstance(job, int)]
+    _refuse_unclear(names, jobs, chosen)
+    return names, replace(chosen, ids=(*jobs, *chosen.ids))
 
 
 def _set(
@@ -124,8 +134,10 @@ def _set(
         return []
 
     names = list(found)
-    count = counted(sum(found.values()), "matching open dead letter")
-    change.agree(f"{act.verb} {_named_or_counted(names)} ({count})")
+    what = _named_or_counted(names)
+    letters = sum(found.values())
+    count = counted(letters, "matching open dead letter")
+    change.agree(f"{act.verb} {what} ({count})")
     return act.make(conn, names, **change.signed)
 
 

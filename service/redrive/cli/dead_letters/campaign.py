@@ -278,17 +278,26 @@ def _print_campaign(found: Row, view: View | None = None) -> int:
     code = say_away(view.away) if view else Exit.DONE
     if wants_json():
         emit(found | {"cells": by_cell(view)} if view else found)
-    else:
-        shown = f"{_SHOWN}\n{_STARTED}" if found["started_at"] else _SHOWN
-        click.echo(shown.format_map(printable_fields(found) | _worded(found)))
-        if found["to_queue"]:
-            click.echo(f"to the queue {printable(found['to_queue'])}")
-        if found["proposed_by"]:
-            click.echo(f"proposed by {printable(found['proposed_by'])}")
-        if view is not None:
-            print_cells(view)
+        return code
+
+    for line in _described(found):
+        click.echo(line)
+    if view is not None:
+        print_cells(view)
 
     return code
+
+
+def _described(found: Row) -> Iterator[str]:
+    """Yield what people read about a campaign."""
+    words = printable_fields(found) | _worded(found)
+    yield _SHOWN.format_map(words)
+    if found["started_at"]:
+        yield _STARTED.format_map(words)
+    if found["to_queue"]:
+        yield f"to the queue {words['to_queue']}"
+    if found["proposed_by"]:
+        yield f"proposed by {words['proposed_by']}"
 
 
 def _worded(found: Row) -> dict[str, str]:
@@ -386,25 +395,34 @@ def pause(which: int, change: Change) -> int:
     redrive campaign pause 12 --why 'the bank asks us to'
     """
     change.agree(f"Pause campaign {shown_id(which)}")
-    with database(change.settings) as conn:
-        view = _act(conn, which, change, Together.pause, campaigns.pause)
-        found = _campaign(conn, which)
-    return _print_campaign(found, view)
+    return _act(which, change, Together.pause, campaigns.pause)
 
 
 def _act(
-    conn: Connection,
     which: int,
     change: Change,
     together: Callable[[Together, str], View],
     alone: Callable[..., object],
-) -> View | None:
-    """Change a campaign, with its followers if it leads; return the look at them."""
-    led = led_campaign(conn, change.settings, which)
-    if led is not None:
-        return together(led, change.why)
-    alone(conn, which, **change.signed)
-    return None
+    *,
+    drives: bool = False,
+) -> int:
+    """Change a campaign, with its followers if it leads, and print it.
+
+    `drives`: take its next step at once.
+    """
+    view: View | None = None
+    with database(change.settings) as conn:
+        led = led_campaign(conn, change.settings, which)
+        if led is not None:
+            view = together(led, change.why)
+        else:
+            alone(conn, which, **change.signed)
+
+        if drives:
+            campaigns.drive(conn, which)
+        found = _campaign(conn, which)
+
+    return _print_campaign(found, view)
 
 
 @campaign.command()
@@ -418,11 +436,7 @@ def resume(which: int, change: Change) -> int:
     redrive campaign resume 12 --why 'the bank is ready'
     """
     change.agree(f"Resume campaign {shown_id(which)}")
-    with database(change.settings) as conn:
-        view = _act(conn, which, change, Together.resume, campaigns.resume)
-        campaigns.drive(conn, which)
-        found = _campaign(conn, which)
-    return _print_campaign(found, view)
+    return _act(which, change, Together.resume, campaigns.resume, drives=True)
 
 
 @campaign.command()

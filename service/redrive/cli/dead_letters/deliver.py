@@ -55,9 +55,9 @@ def webhook(settings: "Settings") -> SplitResult:
     """Return the URL of the webhook. Raises SettingsError if it is missing or wrong."""
     url = _parsed(
         WEBHOOK,
-        settings.report_webhook_url,
-        settings.report_webhook_url_file,
-        ("https", "http"),
+        text=settings.report_webhook_url,
+        file=settings.report_webhook_url_file,
+        schemes=("https", "http"),
     )
     if not _PLAIN.fullmatch(url.geturl()):
         msg = (
@@ -76,9 +76,9 @@ def mail_server(settings: "Settings") -> SplitResult:
     """Return the URL of the mail server. Raises SettingsError as `webhook` does."""
     url = _parsed(
         SMTP,
-        settings.report_smtp_url,
-        settings.report_smtp_url_file,
-        tuple(PORTS),
+        text=settings.report_smtp_url,
+        file=settings.report_smtp_url_file,
+        schemes=tuple(PORTS),
     )
     if url.scheme == "smtp" and url.username:
         msg = (

@@ -85,7 +85,9 @@ def _handlers(given: str | None, run: Run) -> Handlers:
     if given:
         return registry.load(given, "--handlers")
     target = run.settings.handlers
-    return Handlers() if target is None else registry.load(target, "REDRIVE_HANDLERS")
+    if target is None:
+        return Handlers()
+    return registry.load(target, "REDRIVE_HANDLERS")
 
 
 def _refuse(chosen: Filter, *, in_editor: bool) -> None:
@@ -232,10 +234,15 @@ def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
 
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
     """Name the ids that were not found; failed = some edits could not be made."""
-    for missed in sorted(set(chosen.ids).difference(seen.found)):
-        not_found(no_letter(missed, "no open dead letter, or it does not match"))
+    missed = set(chosen.ids).difference(seen.found)
+    for job in sorted(missed):
+        text = no_letter(job, "no open dead letter, or it does not match")
+        not_found(text)
+
     if not seen.matched:
         return Exit.NOTHING_MATCHED if chosen.ids else Exit.DONE
-    is_refused = causes is not None and not causes.get(None, 0)
-    is_in_vain = not seen.ids and seen.counts.keys() != {"unchanged"}
-    return Exit.FAILED if is_refused or is_in_vain else Exit.DONE
+    if causes is not None and not causes.get(None, 0):
+        return Exit.FAILED
+    if not seen.ids and seen.counts.keys() != {"unchanged"}:
+        return Exit.FAILED
+    return Exit.DONE

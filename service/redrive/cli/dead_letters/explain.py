@@ -41,7 +41,8 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
     most = comparison.OF_GROUP // len(cells)
     samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
     found = comparison.compare(
-        chosen, {cell.get("cell"): sample for cell, sample in samples}
+        chosen,
+        {cell.get("cell"): sample for cell, sample in samples},
     )
     answer(found, "\n".join(_lines(found)))
     return code
@@ -53,9 +54,13 @@ def _choose(
     """Find the group in all cells; None if no group or more than one has the name."""
     answers, code = ask_each(cells, lambda settings: _find(settings, name))
     found = [group for _, group in answers if group is not None]
-    if len({group.fingerprint for group in found}) != 1:
+    names = {group.fingerprint for group in found}
+    if len(names) != 1:
         return None, code
-    return found[0]._replace(open=sum(group.open for group in found)), code
+
+    in_all_cells = sum(group.open for group in found)
+    whole = found[0]._replace(open=in_all_cells)
+    return whole, code
 
 
 def _find(settings: "Settings", name: str) -> comparison.Group | None:

@@ -4,11 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from redrive.cli.support.connection import database
-from redrive.cli.support.exits import NotFound
+from redrive.cli.support.bundle import read_bundle_of
 from redrive.cli.support.options import Id, Reveal, reveal_options, settings_options
-from redrive.cli.support.output import emit, no_letter, shown_id
-from redrive.live_jobs.export import export
+from redrive.cli.support.output import emit
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -29,14 +27,4 @@ def export_dead_letter(job: int, reveal: Reveal | None, settings: "Settings") ->
     number, time and random seed. It also has the whole history with errors and stacks.
     Secrets are redacted, unless you give --reveal and --why.
     """
-    if reveal is not None:
-        reveal.agree(settings, shown_id(job))
-
-    with database(settings) as conn:
-        why = reveal and reveal.why
-        bundle = export(conn, job, actor=settings.who(), why=why)
-
-    if bundle is None:
-        raise NotFound(no_letter(job))
-
-    emit(bundle)
+    emit(read_bundle_of(job, reveal, settings))

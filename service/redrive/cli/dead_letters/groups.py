@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,8 @@ COLUMNS_TOGETHER = (
 
 IN_CELL = ("open", "total", "state", "first_seen", "last_seen", "owner", "muted_until")
 """Fields of a group that may differ from cell to cell."""
+SHARED = ("group", "kind", "category", "error_class", "message")
+"""Fields of a group that are the same in all cells, or nearly so."""
 
 
 @click.command("groups")
@@ -95,9 +98,13 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
     redrive dlq groups --category bug --new-since 1.4.2
     redrive dlq groups --state regressed
     """
-    together = together and len(cells) > 1
-    # The largest groups of all cells together need not be the largest of any cell.
-    asked = options | {"limit": None} if together else options
+    are_several = len(cells) > 1
+    together = together and are_several
+    asked = dict(options)
+    if together:
+        # The largest groups of all cells together need not be the largest of any cell.
+        asked["limit"] = None
+
     answers, code = ask_each(cells, lambda settings: _find(settings, asked))
     found = [cell | group for cell, groups in answers for group in groups]
     if together:
@@ -105,17 +112,12 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
 
     found.sort(key=itemgetter("open"), reverse=True)
     found = found[: options["limit"]]
-    columns: list[str] = list(COLUMNS_TOGETHER) if together else _columns(found)
-    if len(cells) > 1 and not together:
-        columns.insert(0, "cell")
-
-    listing(
-        found,
-        columns,
-        for_people=_cells_for_people if together else _for_people,
-        right=("open", "total"),
-        empty=_empty(options),
-    )
+    show = partial(listing, right=("open", "total"), empty=_empty(options))
+    if together:
+        show(found, COLUMNS_TOGETHER, for_people=_cells_for_people)
+    else:
+        columns = _columns(found, has_cell=are_several)
+        show(found, columns, for_people=_for_people)
 
     return code
 
@@ -129,16 +131,19 @@ def _together(found: list[Row]) -> list[Row]:
 
 def _one(cause: Sequence[Fields]) -> Row:
     by_size = sorted(cause, key=itemgetter("open"), reverse=True)
-    shared = ("group", "kind", "category", "error_class", "message")
+    largest = by_size[0]
+    cells: dict[str, Row] = {}
+    for group in by_size:
+        cell = group["cell"]
+        cells[cell] = {name: group[name] for name in IN_CELL}
+
     return {
         "open": sum(group["open"] for group in cause),
         "total": sum(group["total"] for group in cause),
         "first_seen": min(_seen(cause, "first_seen"), default=None),
         "last_seen": max(_seen(cause, "last_seen"), default=None),
-        **{name: by_size[0][name] for name in shared},
-        "cells": {
-            group["cell"]: {name: group[name] for name in IN_CELL} for group in by_size
-        },
+        **{name: largest[name] for name in SHARED},
+        "cells": cells,
     }
 
 
@@ -147,18 +152,21 @@ def _seen(cause: Sequence[Fields], name: str) -> list[str]:
 
 
 def _cells_for_people(group: Row) -> Row:
-    cells = (f"{name} {here['open']}" for name, here in group["cells"].items())
-    return group | {"cells": ", ".join(cells)}
+    counts = {cell: here["open"] for cell, here in group["cells"].items()}
+    texts = (f"{cell} {count}" for cell, count in counts.items())
+    return group | {"cells": ", ".join(texts)}
 
 
-def _columns(found: Sequence[Fields]) -> list[str]:
+def _columns(found: Sequence[Fields], *, has_cell: bool) -> list[str]:
     """Return the columns; leave out the state and the owner if no group has any."""
     useless = set[str]()
+    if not has_cell:
+        useless.add("cell")
     if not any(group["owner"] for group in found):
         useless.add("owner")
     if all(state_of(group) == "open" for group in found):
         useless.add("state")
-    return [name for name in COLUMNS if name not in useless]
+    return [name for name in ("cell", *COLUMNS) if name not in useless]
 
 
 def _empty(options: Fields) -> str:
@@ -301,7 +309,9 @@ def _question(count: int, group: str, until: datetime | None) -> str:
 
 
 def _muted(until: datetime | None) -> str:
-    return f"muted until {printable(until)}" if until else "no longer muted"
+    if until:
+        return f"muted until {printable(until)}"
+    return "no longer muted"
 
 
 def the_group(conn: Connection, name: str) -> Row:

@@ -61,7 +61,11 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run) -> None:
             counts = Imported()
         else:
             seen = _look(conn, _chunks(file, source), source)
-            counts = Imported(seen.matched, 0, seen.known)
+            counts = Imported(
+                matched=seen.matched,
+                imported=0,
+                skipped=seen.known,
+            )
             why = _agreed(file, seen, run)
 
         if why is not None:
@@ -163,7 +167,11 @@ def _take(
             click.echo(f"{imported} imported before this chunk", err=True)
             raise
 
-    return Imported(matched, imported, matched - imported)
+    return Imported(
+        matched=matched,
+        imported=imported,
+        skipped=matched - imported,
+    )
 
 
 def _show(seen: Preview) -> None:

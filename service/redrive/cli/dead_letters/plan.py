@@ -108,7 +108,11 @@ def allow_options(prefix: str | None = None) -> Decorator:
         def choose(
             include_quarantined: bool, include_invalid: bool, repeat: bool, **more: Any
         ) -> object:
-            allow = Allow(include_quarantined, include_invalid, repeat)
+            allow = Allow(
+                quarantined=include_quarantined,
+                invalid=include_invalid,
+                repeat=repeat,
+            )
             return command(allow=allow, **more)
 
         return with_options(options, choose)

@@ -79,7 +79,12 @@ def _purge(
     with only_one(run.settings, "purge"):
         with progress("purged", n) as advance:
             letters = delete(
-                conn, chosen, selected, why=why, actor=actor, progress=advance
+                conn,
+                chosen,
+                selected,
+                why=why,
+                actor=actor,
+                progress=advance,
             )
 
         mark_done(conn, "purge", run.every)

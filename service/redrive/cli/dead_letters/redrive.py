@@ -314,10 +314,10 @@ def _report(planned: Plan, found: Row | None) -> Redriven:
     done = found["redriven"]
     stayed = found["blocked"]
     return Redriven(
-        planned.matched,
-        done,
-        stayed,
-        found["campaign"],
+        matched=planned.matched,
+        redriven=done,
+        blocked=stayed,
+        campaign=found["campaign"],
     )
 
 

@@ -137,7 +137,8 @@ def report(  # its options
     """
     if group is not None and since is None:
         has_others = wants_json() or is_posted or mail_to
-        if has_others or format_ not in {None, "markdown"}:
+        is_markdown = format_ in {None, "markdown"}
+        if has_others or not is_markdown:
             raise click.UsageError("these options need --since, and no group")
 
         settings = settings_for(database_url)
@@ -147,7 +148,11 @@ def report(  # its options
         raise click.UsageError("give a group or --since, for example --since 7d")
 
     cells = settings_of_cells(database_url)
-    mail = Mail(mail_from, mail_to, "Dead letters")
+    mail = Mail(
+        sender=mail_from,
+        to=mail_to,
+        title="Dead letters",
+    )
     targets = _targets(cells[0], mail, is_posted)
     answers, code = ask_each(cells, partial(_read, since=since))
     found = [cell | answer for cell, answer in answers]
@@ -163,7 +168,11 @@ def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
     """Return where to send the report. Raises SettingsError if a URL is missing."""
     hook = webhook(settings) if is_posted else None
     server = mail_server(settings) if mail.to else None
-    return Targets(hook, server, mail)
+    return Targets(
+        webhook=hook,
+        server=server,
+        mail=mail,
+    )
 
 
 def _hand_over(reviews: Sequence[rules.Review], format_: str, targets: Targets) -> None:
@@ -194,15 +203,23 @@ def _read(settings: "Settings", since: datetime) -> Row:
 
 def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Review]:
     """Return the review of each cell; one that did not answer is named."""
-    shown = [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
-    answered = {each.get("cell") for each in found}
-    names = [str(settings.cell) for settings in cells if len(cells) > 1]
-    return shown + [rules.unanswered(name) for name in names if name not in answered]
+    reviews: list[rules.Review] = []
+    for each in found:
+        cell = each.get("cell") or shown_cell()
+        reviews.append(rules.shown(each, cell))
+
+    if len(cells) > 1:
+        names = [str(settings.cell) for settings in cells]
+        answered = {each.get("cell") for each in found}
+        silent = [name for name in names if name not in answered]
+        reviews += map(rules.unanswered, silent)
+
+    return reviews
 
 
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:
     texts = map(rules.text, reviews)
     pages = map(rules.html, reviews)
-    send(server, mail, "\n".join(texts), "\n".join(pages))
+    send(server, mail=mail, text="\n".join(texts), page="\n".join(pages))
     addresses = ", ".join(mail.to)
     click.echo(f"mailed to {addresses}")

@@ -179,7 +179,13 @@ def _led(leader: str, settings: "Settings", without: tuple[str, ...]) -> Togethe
     if cell in without:
         raise click.UsageError(f"--without is {cell!r}; {leader} leads the campaign")
     cells = cells_of(settings, without)
-    return Together(cells, cell, int(number), settings.who(), frozenset(without))
+    return Together(
+        cells=cells,
+        cell=cell,
+        campaign=int(number),
+        actor=settings.who(),
+        without=frozenset(without),
+    )
 
 
 def _start(

@@ -127,7 +127,7 @@ def enqueue(
     content: Any = {} if payload is None else _read_payload("payload", payload)
     declared = _declared_options(settings)(kind)
     chosen = cast("JobOptions", {**declared, **given})
-    _enqueue_one(settings, kind, content, chosen)
+    _enqueue_one(settings, kind=kind, payload=content, options=chosen)
 
 
 def _declared_options(settings: Settings) -> Callable[[str], Fields]:

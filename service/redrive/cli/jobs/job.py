@@ -39,9 +39,9 @@ from redrive.cli.support.output import (
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
 from redrive.live_jobs import control
-from redrive.live_jobs.filter import ENDED, LIVE, JobFilter
+from redrive.live_jobs.filter import ENDED, JobFilter
 from redrive.live_jobs.find import FAILURE, find, ids, listed
-from redrive.live_jobs.history import PLACE, PLACES, find_ended
+from redrive.live_jobs.history import PLACES, find_ended, live_part
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show
 from redrive.results import UNKNOWN, Ended
@@ -152,11 +152,9 @@ def _print_jobs(jobs: Iterable[Row]) -> None:
 
 def _found(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[Row]:
     """Yield live jobs, then ended ones, if these states are requested."""
-    is_past_live = after is not None and after.startswith(PLACE)
-    live = tuple(state for state in chosen.state if state in LIVE)
-    has_live = bool(live) or not chosen.state
-    if has_live and not is_past_live:
-        yield from find(conn, replace(chosen, state=live), after)
+    live = live_part(chosen, after)
+    if live is not None:
+        yield from find(conn, live, after)
         after = None
     yield from find_ended(conn, chosen, after)
 

@@ -118,7 +118,7 @@ def remove_limit(name: str, change: Change) -> None:
     redrive limit rm emails --why 'the new provider has none'
     """
     change.agree(f"Remove the limit {printable(name)}")
-    if not _set(name, None, None, change):
+    if not _set(name, concurrency=None, rate=None, change=change):
         raise NotFound(f"there is no limit {printable(name)}")
     click.echo(f"{printable(name)} is no longer limited")
 

@@ -235,7 +235,8 @@ def _shortened(rows: Sequence[Planned]) -> Iterator[tuple[str, ...]]:
         elif not is_cut:
             yield ("...",) * len(PLAN)
 
-        before, is_cut = row.latest, is_repeated
+        before = row.latest
+        is_cut = is_repeated
 
 
 def _cells(row: Planned) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """redrive queue."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 
 import click
 
@@ -101,21 +101,27 @@ def list_queues(cells: "Sequence[Settings]") -> int:
     redrive queue ls
     """
     answers, code = ask_each(cells, _read)
-    rows = [cell | row for cell, (found, _) in answers for row in found]
+    rows = [cell | row for cell, seen in answers for row in seen.queues]
     if wants_json():
         emit_each(rows)
         return code
 
     _show_queues(rows)
-    for cell, (_, waiting) in answers:
-        for found in waiting:
+    for cell, seen in answers:
+        for found in seen.unhandled:
             click.echo(_named(cell) + sentence(found))
 
     return code
 
 
-def _read(settings: "Settings") -> tuple[list[Row], list[Unhandled]]:
-    """Return the queues, and the kinds without a worker."""
+class _Seen(NamedTuple):
+    """Queues of a cell, and the kinds without a worker."""
+
+    queues: list[Row]
+    unhandled: list[Unhandled]
+
+
+def _read(settings: "Settings") -> _Seen:
     with database(settings) as conn:
         rows = rows_of(conn, _DEPTHS)
         fair = {row["queue"] for row in rows_of(conn, _FAIR)}
@@ -130,7 +136,7 @@ def _read(settings: "Settings") -> tuple[list[Row], list[Unhandled]]:
         row["fair_by"] = "tenant" if queue in fair else None
         row["unhandled"] = _by_kind(waiting, queue)
 
-    return rows, waiting
+    return _Seen(rows, waiting)
 
 
 def _by_kind(waiting: Sequence[Unhandled], queue: str) -> dict[str, int]:
@@ -265,30 +271,44 @@ def set_options(  # settings that may be set alone or together
     if not create:
         _require_known(name, change.settings)
 
-    texts = "; ".join(text for _, _, text in wanted)
+    texts = "; ".join(setting.text for setting in wanted)
     change.agree(f"Set the queue {name}: {texts}")
-    for statement, values, text in wanted:
-        _act(statement, name, change, *values)
-        click.echo(f"{name} is set: {text}")
+    for setting in wanted:
+        _act(setting.statement, name, change, *setting.values)
+        click.echo(f"{name} is set: {setting.text}")
+
+
+class _Setting(NamedTuple):
+    """Setting of a queue to change, and its description."""
+
+    statement: LiteralString
+    text: str
+    values: tuple[object, ...] = ()
 
 
 def _wanted(
     fair_by: str | None, paused: bool | None, history: int | None
-) -> Iterator[tuple[LiteralString, tuple[object, ...], str]]:
-    """Yield each setting to change: its statement, values, and a description."""
-    if fair_by is not None:
-        lanes = FAIR_LANES if fair_by == "tenant" else 1
-        turns = "jobs run in the order of their times"
-        if lanes > 1:
-            turns = "tenants take turns"
+) -> Iterator[_Setting]:
+    """Yield each setting to change."""
+    if fair_by == "tenant":
+        text = "tenants take turns, for jobs enqueued from now on"
+        yield _Setting(_LANES_SET, text, (FAIR_LANES,))
+    elif fair_by is not None:
+        text = "jobs run in the order of their times, for jobs enqueued from now on"
+        yield _Setting(_LANES_SET, text, (1,))
 
-        yield _LANES_SET, (lanes,), f"{turns}, for jobs enqueued from now on"
+    if paused:
+        yield _Setting(_PAUSED, "paused")
+    elif paused is not None:
+        yield _Setting(_RESUMED, "not paused")
 
-    if paused is not None:
-        yield _PAUSED if paused else _RESUMED, (), "paused" if paused else "not paused"
-    if history is not None:
-        kept = f"kept for {counted(history, 'day')}" if history else "no longer kept"
-        yield _HISTORY_SET, (history or None,), f"jobs that end from now on are {kept}"
+    if history:
+        days = counted(history, "day")
+        text = f"jobs that end from now on are kept for {days}"
+        yield _Setting(_HISTORY_SET, text, (history,))
+    elif history is not None:
+        text = "jobs that end from now on are no longer kept"
+        yield _Setting(_HISTORY_SET, text, (None,))
 
 
 _LIMIT_NAMES: LiteralString = "select redrive.limit_names_v1(%s, %s, %s, %s)"

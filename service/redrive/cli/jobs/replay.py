@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit, NotFound
+from redrive.cli.support.bundle import read_bundle_of
+from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import (
     Id,
     Reveal,
@@ -21,13 +21,11 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import (
     answer,
     counted,
-    no_letter,
     printable,
     shown_id,
     wants_json,
 )
 from redrive.errors import RedriveError, SettingsError
-from redrive.live_jobs.export import export
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
@@ -141,7 +139,12 @@ def replay(
     if payload is not None:
         found = with_payload(found, payload)
 
-    way = _Way(target, debug, not no_sandbox, _test_file(test, found))
+    way = _Way(
+        handlers=target,
+        debug=debug,
+        sandbox=not no_sandbox,
+        test=_test_file(test, found),
+    )
     return _replay(found, way)
 
 
@@ -178,17 +181,7 @@ def _from_file(job: int | None, file: Path, reveal: Reveal | None) -> "Bundle":
 def _from_database(job: int, reveal: Reveal | None, settings: "Settings") -> "Bundle":
     from redrive.dry_run.bundle import bundle_of  # noqa: PLC0415 # slow
 
-    if reveal is not None:
-        reveal.agree(settings, shown_id(job))
-
-    with database(settings) as conn:
-        why = reveal and reveal.why
-        exported = export(conn, job, actor=settings.who(), why=why)
-
-    if exported is None:
-        raise NotFound(no_letter(job))
-
-    return bundle_of(exported)
+    return bundle_of(read_bundle_of(job, reveal, settings))
 
 
 def _test_file(test: str | None, bundle: "Bundle") -> Path | None:

@@ -123,9 +123,14 @@ def _changed(verb: str, outcome: str, names: Sequence[str], run: Run) -> int:
         if why:
             done = _act(conn, outcome, found, run.settings.who(), why)
 
-    report = {"matched": len(found), outcome: done if outcome == "jobs" else len(done)}
-    text = _said(outcome, done) if why else run.unchanged()
-    answer(report, text if found else None)
+    result = done if outcome == "jobs" else len(done)
+    text: str | None = None
+    if why:
+        text = _said(outcome, done)
+    elif found:
+        text = run.unchanged()
+
+    answer({"matched": len(found), outcome: result}, text)
     return _name_missing(names, found)
 
 

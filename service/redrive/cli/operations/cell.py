@@ -103,8 +103,20 @@ def move_key(
 
     cells = settings_of_cells(None, actor=actor)
     source = _named(cells, "--from", origin)
-    run = Run(source, why, None, dry_run, yes)
-    move = Move(key, origin, to, source.who(), "")
+    run = Run(
+        settings=source,
+        why=why,
+        every=None,
+        dry_run=dry_run,
+        yes=yes,
+    )
+    move = Move(
+        key=key,
+        origin=origin,
+        to=to,
+        actor=source.who(),
+        why="",
+    )
     is_configured = any(settings.cell == to for settings in cells)
     there = None
     if is_configured or not is_lost:
@@ -129,7 +141,7 @@ def _show_and_move(run: Run, there: "Settings", move: Move) -> None:
         reason = run.consent(question, move.key)
         if reason is not None:
             agreed = move._replace(why=reason)
-            done = _move(conn, other, run.settings, agreed, plan)
+            done = _move(conn, other=other, source=run.settings, move=agreed, plan=plan)
 
     text = _summary(done, move.to) if done else run.unchanged()
     answer(_fields(plan) | _counts(done), text)

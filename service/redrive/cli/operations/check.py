@@ -72,10 +72,15 @@ def check(cells: Sequence[Settings]) -> int:
 
 
 def _show(cell: Mapping[str, str], finding: Finding) -> None:
-    word, colour = ("ok  ", "green") if finding.ok else ("bad ", "red")
-    mark = click.style(word, fg=colour)
-    text = escaped_lines(finding.text.replace("\n", "\n     "))
-    click.echo(" ".join((mark, *cell.values(), f"{finding.check:12}", text)))
+    mark = click.style("bad ", fg="red")
+    if finding.ok:
+        mark = click.style("ok  ", fg="green")
+
+    check = f"{finding.check:12}"
+    indented = finding.text.replace("\n", "\n     ")
+    text = escaped_lines(indented)
+    words = (mark, *cell.values(), check, text)
+    click.echo(" ".join(words))
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:
@@ -109,7 +114,11 @@ def _handlers(target: str, name: str) -> Finding:
     except RedriveError as error:
         return Finding("handlers", ok=False, text=str(error))
     kinds = ", ".join(handler.kind for handler in found)
-    return Finding("handlers", bool(kinds), kinds or "the registry is empty")
+    return Finding(
+        check="handlers",
+        ok=bool(kinds),
+        text=kinds or "the registry is empty",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +187,11 @@ def _looked(
 
 def _of_vitals(conn: Connection) -> Iterator[Finding]:
     vitals = first_record(
-        conn, _Vitals, _READ_VITALS, THROWAWAY, list(migrations.ROLES)
+        conn,
+        _Vitals,
+        _READ_VITALS,
+        THROWAWAY,
+        list(migrations.ROLES),
     )
     assert vitals is not None  # noqa: S101 # a select without a table has one row
     for look in (_server, _durability, _schema, _roles, _clock):
@@ -189,7 +202,9 @@ def _owners(conn: Connection) -> Finding:
     found = foreign.find(conn)
     if found is None:
         return Finding(
-            "owners", ok=True, text="the owner of the schema owns everything"
+            "owners",
+            ok=True,
+            text="the owner of the schema owns everything",
         )
 
     thing, owner = found

@@ -273,7 +273,9 @@ def _forgotten(health: Health) -> Finding:
 
 def _limits(health: Health) -> Finding:
     name, seconds = max(
-        health.limits.items(), key=lambda item: item[1], default=("", 0.0)
+        health.limits.items(),
+        key=lambda item: item[1],
+        default=("", 0.0),
     )
     if seconds <= FORGOTTEN_SECONDS:
         return Finding("limits", ok=True, text="no job has waited for a day")

@@ -150,7 +150,7 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
 
     settings = cells[0]
     addresses = [_addresses(cell, access.Role) for cell in cells]
-    tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
+    tokens = access.tokens_of(settings.console_tokens)
     groups = access.group_roles(settings.console_groups or "")
     proxy = proxy_of(settings, groups)
     provider = _provider(settings, groups)
@@ -161,7 +161,10 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
 
     _require(assigned, settings, addresses)
     key = _secret(
-        "REDRIVE_CONSOLE_KEY", settings.console_key, settings.console_key_file, 32
+        "REDRIVE_CONSOLE_KEY",
+        value=settings.console_key,
+        file=settings.console_key_file,
+        least=32,
     )
     methods = access.Access(
         tokens=tokens,
@@ -258,10 +261,10 @@ def proxy_of(settings: Settings, groups: Fields) -> Any:
         return None
 
     return access.Proxy(
-        access.networks(settings.console_proxies),
-        groups,
-        settings.console_user_header.lower(),
-        settings.console_groups_header.lower(),
+        networks=access.networks(settings.console_proxies),
+        groups=groups,
+        user_header=settings.console_user_header.lower(),
+        groups_header=settings.console_groups_header.lower(),
     )
 
 
@@ -283,18 +286,18 @@ def _provider(settings: Settings, groups: Fields) -> Any:
     client_id = _check_provider(settings, own_url)
     secret = _secret(
         "REDRIVE_CONSOLE_OIDC_CLIENT_SECRET",
-        settings.console_oidc_client_secret,
-        settings.console_oidc_client_secret_file,
-        1,
+        value=settings.console_oidc_client_secret,
+        file=settings.console_oidc_client_secret_file,
+        least=1,
     )
     client = Client(
-        issuer,
-        client_id,
-        secret,
-        own_url + CALLBACK,
-        settings.console_oidc_scopes,
-        settings.console_oidc_user_claim,
-        settings.console_oidc_groups_claim,
+        issuer=issuer,
+        client_id=client_id,
+        client_secret=secret,
+        redirect=own_url + CALLBACK,
+        scopes=settings.console_oidc_scopes,
+        user_claim=settings.console_oidc_user_claim,
+        groups_claim=settings.console_oidc_groups_claim,
     )
     return Provider(client, groups)
 

@@ -129,11 +129,11 @@ def _start(database_url: str | None, http_port: int | None) -> _Start:
     cells = settings_of_cells(database_url, http_port=http_port)
     of_all = cells[0]
     return _Start(
-        {settings.cell: settings.address() for settings in cells},
-        of_all.log_format,
-        of_all.log_level,
-        of_all.http_port,
-        of_all.startup_timeout,
+        databases={settings.cell: settings.address() for settings in cells},
+        log_format=of_all.log_format,
+        log_level=of_all.log_level,
+        http_port=of_all.http_port,
+        startup_timeout=of_all.startup_timeout,
     )
 
 

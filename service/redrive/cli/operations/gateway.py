@@ -142,7 +142,8 @@ def _checked_login(settings: "Settings") -> Row:
     with database(settings) as conn:
         for role in ("redrive_operator", "redrive_worker"):
             (has,) = conn.execute(
-                "select pg_has_role(%s, 'usage')", (role,)
+                "select pg_has_role(%s, 'usage')",
+                (role,),
             ).fetchone() or (False,)
             if not has:
                 fault = f"the login must be a member of {role}"
@@ -227,7 +228,13 @@ def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
     start = _start(settings)
     stop = threading.Event()
     intakes = [
-        Intake(kind, source, address, settings.who(), stop)
+        Intake(
+            kind=kind,
+            source=source,
+            database=address,
+            actor=settings.who(),
+            stop=stop,
+        )
         for kind, source in sources.items()
     ]
 
@@ -237,7 +244,10 @@ def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
 
     try:
         return worker.run(
-            start, [lambda: figures(intakes, tally)], lambda: _faults(intakes), begin
+            start,
+            [lambda: figures(intakes, tally)],
+            lambda: _faults(intakes),
+            begin,
         )
     finally:
         stop.set()

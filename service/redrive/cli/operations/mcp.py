@@ -62,7 +62,8 @@ def mcp(over_http: bool, settings: "Settings") -> None:
         return
 
     click.echo(
-        f"the MCP server is at http://127.0.0.1:{settings.mcp_port}/mcp", err=True
+        f"the MCP server is at http://127.0.0.1:{settings.mcp_port}/mcp",
+        err=True,
     )
     server.serve_http(desk, access, settings.mcp_port)
 
@@ -87,7 +88,7 @@ def _access(settings: "Settings") -> Any:
 
     groups = access.group_roles(settings.console_groups or "")
     proxy = proxy_of(settings, groups)
-    tokens = access.Tokens(settings.console_tokens) if settings.console_tokens else None
+    tokens = access.tokens_of(settings.console_tokens)
     if tokens is None and proxy is None:
         raise SettingsError(NO_SIGN_IN)
     if tokens is not None:

@@ -177,10 +177,14 @@ def _parse(text: str) -> list[Objective]:
     ]
 
 
+_Threshold = Annotated[float, msgspec.Meta(ge=0)]
+_Wanted = dict[str, dict[str, _Threshold]]
+"""Objectives as `apply` reads them: pattern -> name -> threshold."""
+
+
 def _decode(text: str) -> dict[str, dict[str, float]]:
-    shape = dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]]
     try:
-        return msgspec.json.decode(text, type=shape)
+        return msgspec.json.decode(text, type=_Wanted)
     except msgspec.DecodeError as error:
         example = '{"payments": {"dlq_added_5m": 3}}'
         raise click.UsageError(

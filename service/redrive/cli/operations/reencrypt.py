@@ -145,4 +145,6 @@ def _show_left(keyring: Keyring, report: rotation.Report) -> None:
 def _named(keyring: Keyring, key: str | None) -> str:
     if key is None:
         return "(not encrypted)"
-    return key if key in keyring.ids else f"{key} (not in the keyring)"
+    if key in keyring.ids:
+        return key
+    return f"{key} (not in the keyring)"

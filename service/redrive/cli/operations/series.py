@@ -94,7 +94,11 @@ def series(  # its options
     happened. Minutes are kept for 26 hours, and hours for 35 days. If --since is more than 26 hours
     ago, each object is about an hour. A minute is shown a few seconds after its end.
     """
-    asked = _Asked(since, queue, kind)
+    asked = _Asked(
+        since=since,
+        queue=queue,
+        kind=kind,
+    )
     show = _print_json if wants_json() else _print_table
     if not show(conn, asked, are_marks=are_marks):
         given = {"queue": queue, "kind": kind}
@@ -226,8 +230,9 @@ def _row(shown: Period, point: Point, depth: QueuePoint | None) -> Row:
 
 def _time(at: datetime, shown: Period) -> str:
     local = at.astimezone()
-    is_short = shown.until - shown.since < DAY
-    return f"{local:%H:%M}" if is_short else f"{local:%m-%d %H:%M}"
+    if shown.until - shown.since < DAY:
+        return f"{local:%H:%M}"
+    return f"{local:%m-%d %H:%M}"
 
 
 def seconds(value: float | None) -> str:

@@ -107,12 +107,12 @@ def read(conn: Connection) -> Screen:
     at = now_of(conn)
     last = last_minutes(conn, at)
     return Screen(
-        at,
-        sorted(now["queues"], key=_fullness),
-        _points(conn, last),
-        workers.find(conn),
-        _causes(conn),
-        [text for text, _ in now["troubles"]],
+        at=at,
+        queues=sorted(now["queues"], key=_fullness),
+        points=_points(conn, last),
+        workers=workers.find(conn),
+        causes=_causes(conn),
+        troubles=[text for text, _ in now["troubles"]],
     )
 
 
@@ -262,9 +262,9 @@ def _queues(screen: Screen, width: int) -> "RenderableType":
     rows = [
         _queue(
             queue,
-            numbers,
-            screen.points.get(queue["queue"], ()),
-            WIDE_SPARK if is_wide else NARROW_SPARK,
+            numbers=numbers,
+            points=screen.points.get(queue["queue"], ()),
+            spark=WIDE_SPARK if is_wide else NARROW_SPARK,
         )
         for queue in screen.queues
     ]
@@ -294,9 +294,8 @@ def _spark(values: Sequence[int], width: int) -> str:
 
 
 def _workers(screen: Screen) -> "RenderableType":
-    table = _table(
-        "Workers", "worker", "version", "state", "jobs", "heard", right=("jobs",)
-    )
+    columns = ("worker", "version", "state", "jobs", "heard")
+    table = _table("Workers", *columns, right=("jobs",))
     rows = [
         (
             worker["name"],
@@ -315,12 +314,12 @@ def _groups(causes: Sequence[Row] | None) -> "RenderableType":
 
     if causes is None:
         return Text(
-            "Causes of dead letters: this login may not read them", style="bold"
+            "Causes of dead letters: this login may not read them",
+            style="bold",
         )
 
-    table = _table(
-        "Causes of dead letters", "open", "kind", "error", "message", right=("open",)
-    )
+    columns = ("open", "kind", "error", "message")
+    table = _table("Causes of dead letters", *columns, right=("open",))
     rows = [
         (cause["open"], cause["kind"], cause["error_class"], cause["message"])
         for cause in causes

@@ -140,12 +140,12 @@ def start_of(
 
     configured()  # refuse bad keys once, not in each runner
     return Start(
-        _options(settings, name, until_empty=until_empty, reload=reload),
-        settings.log_format,
-        settings.log_level,
-        settings.http_port,
-        settings.database_metrics,
-        settings.startup_timeout,
+        options=_options(settings, name, until_empty=until_empty, reload=reload),
+        log_format=settings.log_format,
+        log_level=settings.log_level,
+        http_port=settings.http_port,
+        database_metrics=settings.database_metrics,
+        startup_timeout=settings.startup_timeout,
     )
 
 

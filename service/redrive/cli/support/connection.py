@@ -55,7 +55,9 @@ def database(
         SchemaError: the schema is missing, too old or too new.
     """
     with settings.address().connect(
-        "redrive cli", statement_timeout="0", **session
+        "redrive cli",
+        statement_timeout="0",
+        **session,
     ) as conn:
         if not any_schema:
             migrate.require(conn)
@@ -128,7 +130,8 @@ def wait_for_schema(where: Address, patience: float) -> None:
     began = time.monotonic()
     logged = ""
     while (trouble := _trouble_at_start(where)) is not None:
-        limit, text = patience, first_line(trouble)
+        limit = patience
+        text = first_line(trouble)
         if isinstance(trouble, psycopg.Error):
             limit = max(patience, UNREACHABLE_PATIENCE)
             text = f"{UNREACHABLE}: {text}"

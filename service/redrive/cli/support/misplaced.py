@@ -67,8 +67,12 @@ def _is_dropped(context: click.Context, param: click.Parameter) -> bool:
 def _goes_after(
     option: click.Option, name: str, context: click.Context, path: Sequence[str]
 ) -> click.UsageError:
-    value = () if option.is_flag else (option.metavar or option.type.name.upper(),)
-    whole = " ".join((context.command_path, *path, name, *value))
+    words = [context.command_path, *path, name]
+    if not option.is_flag:
+        value = option.metavar or option.type.name.upper()
+        words.append(value)
+
+    whole = " ".join(words)
     return click.UsageError(f"{name} goes after the command: {whole}", context)
 
 

@@ -44,7 +44,9 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         seconds = value if isinstance(value, int | float) else seconds_of(str(value))
         if seconds is None:
             self.fail(
-                f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx
+                f"{value!r} is not a duration; write 30d, 12h, 5m or 10s",
+                param,
+                ctx,
             )
         return float(seconds)
 
@@ -331,7 +333,8 @@ def acting_options(command: Command) -> Command:
         return command(change=change, **options)
 
     return with_options(
-        [why_option("required"), actor_option, _yes(), database_option], act
+        [why_option("required"), actor_option, _yes(), database_option],
+        act,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import click
 import msgspec
@@ -31,8 +31,22 @@ JSON = "redrive.json"
 PAGED = "redrive.paged"
 """Key in a command's context: whether long lists are shown in a pager."""
 
-UNITS = ((172_800, 86_400, "d"), (7_200, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
-"""Units of a duration, each with its lower limit: 90 s, 2 min, 47 h, 2 d."""
+
+class _Unit(NamedTuple):
+    """Unit of a duration, and the shortest one that is written in it."""
+
+    name: str
+    size: int
+    least: int
+
+
+UNITS = (
+    _Unit("d", 86_400, least=172_800),
+    _Unit("h", 3_600, least=7_200),
+    _Unit("min", 60, least=120),
+    _Unit("s", 1, least=0),
+)
+"""Units from large to small: 2 d, 47 h, 2 min, 90 s."""
 
 
 def wants_json() -> bool:
@@ -158,8 +172,9 @@ def table(
 
 def screen_width() -> int:
     """Return how wide a table may be."""
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if has_width else PIPE_WIDTH
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size().columns
+    return PIPE_WIDTH
 
 
 def _console() -> Any:
@@ -276,8 +291,10 @@ def length(seconds: float) -> str:
     """Format a duration in its largest accurate unit: 90 s, 2 min, 47 h, 30 d."""
     if 0 < seconds < 1:
         return f"{seconds:g} s"
-    size, name = next((size, name) for least, size, name in UNITS if seconds >= least)
-    return f"{int(seconds // size)} {name}"
+
+    unit = next(unit for unit in UNITS if seconds >= unit.least)
+    number = int(seconds // unit.size)
+    return f"{number} {unit.name}"
 
 
 def printable(value: Any) -> str:

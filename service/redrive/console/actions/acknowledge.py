@@ -38,9 +38,9 @@ def _make(opening: Opening, order: Order, *, is_acknowledged: bool) -> Done:
 
     state = "acknowledged" if is_acknowledged else "no longer acknowledged"
     return Done(
-        f"The group is {state}.",
-        {"group": name, "acknowledged": is_acknowledged},
-        f"/groups/{name}",
+        text=f"The group is {state}.",
+        report={"group": name, "acknowledged": is_acknowledged},
+        path=f"/groups/{name}",
     )
 
 

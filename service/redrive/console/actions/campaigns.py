@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from redrive.console.actions.change import (
     MOST,
@@ -81,18 +82,43 @@ TERMS = (*TERM_NAMES, *CONFIRMED, "seen")
 def _inputs(canaries: int) -> list[Input]:
     """Return the inputs of a start besides the reason."""
     return [
-        Input("rate", "Jobs per second", hint="empty: no fixed rate"),
-        Input("canaries", "Canaries", str(canaries), "jobs to run first; 0 for none"),
         Input(
-            "abort-share",
-            "Abort above",
-            f"{ABORT_SHARE:g}",
-            "share of jobs that die again",
+            name="rate",
+            label="Jobs per second",
+            hint="empty: no fixed rate",
         ),
-        Input("not-before", "Not before", hint="2h from now, or 2026-03-01T22:00Z"),
-        Input("when-breaker", "While a breaker is", hint="smtp:closed"),
-        Input("when-version", "Workers' version", hint=">=1.4.2"),
-        Input("to-queue", "To another queue", hint="empty: where each died"),
+        Input(
+            name="canaries",
+            label="Canaries",
+            default=str(canaries),
+            hint="jobs to run first; 0 for none",
+        ),
+        Input(
+            name="abort-share",
+            label="Abort above",
+            default=f"{ABORT_SHARE:g}",
+            hint="share of jobs that die again",
+        ),
+        Input(
+            name="not-before",
+            label="Not before",
+            hint="2h from now, or 2026-03-01T22:00Z",
+        ),
+        Input(
+            name="when-breaker",
+            label="While a breaker is",
+            hint="smtp:closed",
+        ),
+        Input(
+            name="when-version",
+            label="Workers' version",
+            hint=">=1.4.2",
+        ),
+        Input(
+            name="to-queue",
+            label="To another queue",
+            hint="empty: where each died",
+        ),
     ]
 
 
@@ -134,10 +160,22 @@ def _confirmations(chosen: Filter, blocked: Mapping[str, int]) -> list[Input]:
     inputs: list[Input] = []
     if "invalid" in blocked:
         label = "Redrive invalid payloads that nobody has corrected"
-        inputs.append(Input("include-invalid", label, hint="type include"))
+        inputs.append(
+            Input(
+                name="include-invalid",
+                label=label,
+                hint="type include",
+            )
+        )
     if "not_repeatable" in blocked and chosen.ids:
         label = "Run jobs again that must not run twice"
-        inputs.append(Input("repeat", label, hint="type repeat"))
+        inputs.append(
+            Input(
+                name="repeat",
+                label=label,
+                hint="type repeat",
+            )
+        )
 
     return inputs
 
@@ -301,13 +339,22 @@ def _canaries(chosen: Filter, matched: int) -> int:
     return usual_canaries(matched, are_named=bool(chosen.ids))
 
 
-def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
+class _Frozen(NamedTuple):
+    """Selection that is frozen as a plan, and the plan's id."""
+
+    chosen: Filter
+    made: Plan
+    plan: int
+
+
+def _freeze(conn: Connection, order: Order) -> _Frozen:
     """Freeze the previewed dead letters as a plan, except invalid ones."""
     chosen = letters_of(order.query)
     refuse_vague(chosen)
     with conn.transaction():
         conn.execute(
-            "select set_config('statement_timeout', %s, true)", (FREEZE_SECONDS,)
+            "select set_config('statement_timeout', %s, true)",
+            (FREEZE_SECONDS,),
         )
         allow = allow_of(order.more, chosen)
         made = campaign.plan(conn, _all(chosen), actor=order.actor, allow=allow)
@@ -318,7 +365,7 @@ def _freeze(conn: Connection, order: Order) -> tuple[Filter, Plan, int]:
     if order.handlers and made.matched <= MOST:
         leave_out(conn, made.plan, order.handlers)
 
-    return chosen, made, made.plan
+    return _Frozen(chosen, made, made.plan)
 
 
 def _plan(opening: Opening, order: Order) -> Done:
@@ -328,9 +375,9 @@ def _plan(opening: Opening, order: Order) -> Done:
 
     text = f"Planned as campaign {plan}. The plan is deleted after one day if nobody starts it."
     return Done(
-        text,
-        {"plan": plan, "matched": made.matched},
-        f"/campaigns/{plan}",
+        text=text,
+        report={"plan": plan, "matched": made.matched},
+        path=f"/campaigns/{plan}",
     )
 
 
@@ -375,9 +422,9 @@ def _redriven(
     report = {key: done[key] for key in keys}
     sentences = (_first_sentence(done), *map(as_sentence, others))
     return Done(
-        " ".join(sentences),
-        report,
-        path or f"/campaigns/{number}",
+        text=" ".join(sentences),
+        report=report,
+        path=path or f"/campaigns/{number}",
     )
 
 
@@ -527,16 +574,18 @@ def _cancel(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         taken = campaign.cancel(conn, number, **order.signed)
     return _stands(
-        f"cancelled; {taken:,} jobs are dead letters again", number, "cancelled"
+        f"cancelled; {taken:,} jobs are dead letters again",
+        number,
+        "cancelled",
     )
 
 
 def _stands(outcome: str, number: int, state: str) -> Done:
     report = {"campaign": number, "state": state}
     return Done(
-        f"Campaign {number} is {outcome}.",
-        report,
-        f"/campaigns/{number}",
+        text=f"Campaign {number} is {outcome}.",
+        report=report,
+        path=f"/campaigns/{number}",
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from redrive.console.query import Query, command, pairs, parse, url
 from redrive.console.security.access import Refused
@@ -19,6 +20,7 @@ from redrive.rules.payloads.limits import NAME
 from redrive.rules.rows import Fields, Signed
 
 Opening = Callable[[], AbstractContextManager[Connection]]
+Selection = TypeVar("Selection", Filter, JobFilter)
 
 MOST = 10_000
 """Dead letters or jobs that one request changes; for more there is the command line."""
@@ -168,6 +170,11 @@ def letters_of(query: Query, state: str = "open") -> Filter:
     chosen = parse(Filter, query, states=(state,))
     if tuple(chosen.state) != (state,):
         raise Refused(400, f"state must be {state} for this change")
+    return bounded(chosen)
+
+
+def bounded(chosen: Selection) -> Selection:
+    """Select one row more than a request may change, and no rows that come later."""
     limit = min(chosen.limit or MOST + 1, MOST + 1)
     return replace(chosen, limit=limit, until=until_of(chosen))
 
@@ -198,11 +205,13 @@ def refuse_more(matched: int, order: Order) -> None:
         raise Refused(409, f"more than {MOST:,} match; narrow the filter")
 
 
-def back(chosen: Filter) -> str:
+def back(chosen: Filter | JobFilter) -> str:
     """Return the page to show after a change: the job, or the list."""
     if len(chosen.ids) == 1:
         return f"/jobs/{chosen.ids[0]}"
-    return url("/dead-letters", replace(chosen, limit=None, until=None))
+
+    path = "/dead-letters" if isinstance(chosen, Filter) else "/jobs"
+    return url(path, replace(chosen, limit=None, until=None))
 
 
 def named(query: Query, name: str) -> str:
@@ -212,7 +221,8 @@ def named(query: Query, name: str) -> str:
     has_others = any(key != name for key, _ in query)
     if len(values) != 1 or has_others:
         raise Refused(
-            400, f"{name} must be given exactly once, without other parameters"
+            400,
+            f"{name} must be given exactly once, without other parameters",
         )
 
     return values[0]
@@ -230,7 +240,8 @@ def name_in(query: Query, name: str) -> str:
     value = named(query, name)
     if not NAME.fullmatch(value):
         raise Refused(
-            400, f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$"
+            400,
+            f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$",
         )
     return value
 

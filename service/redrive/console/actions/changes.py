@@ -11,7 +11,6 @@ from functools import partial
 
 from redrive.console.actions.campaigns import CAMPAIGNS
 from redrive.console.actions.change import (
-    MOST,
     SAMPLE,
     Change,
     Done,
@@ -20,6 +19,7 @@ from redrive.console.actions.change import (
     Preview,
     as_seen,
     back,
+    bounded,
     counted,
     id_of,
     letters_of,
@@ -28,12 +28,11 @@ from redrive.console.actions.change import (
     refuse_more,
     refuse_vague,
     shell_of,
-    until_of,
 )
 from redrive.console.actions.proposals import PROPOSALS
 from redrive.console.actions.resolutions import RESOLUTIONS
 from redrive.console.actions.switches import SWITCHES
-from redrive.console.query import Query, command, parse, url
+from redrive.console.query import Query, command, parse
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection
 from redrive.dead_letters import find as letters
@@ -89,9 +88,9 @@ def _triage(
 
     text = f"{counted(len(done), 'dead letter')} {word}."
     return Done(
-        text,
-        {"matched": len(matched), word: done},
-        back(chosen),
+        text=text,
+        report={"matched": len(matched), word: done},
+        path=back(chosen),
     )
 
 
@@ -130,9 +129,9 @@ def _note(opening: Opening, order: Order) -> Done:
             raise Refused(404, f"job {job} {NO_LETTER}")
 
     return Done(
-        "Noted.",
-        {"id": job},
-        f"/jobs/{job}",
+        text="Noted.",
+        report={"id": job},
+        path=f"/jobs/{job}",
     )
 
 
@@ -172,9 +171,7 @@ def _reveal(opening: Opening, order: Order) -> Done:
 
 
 def _jobs(query: Query) -> JobFilter:
-    chosen = parse(JobFilter, query)
-    limit = min(chosen.limit or MOST + 1, MOST + 1)
-    return replace(chosen, limit=limit, until=until_of(chosen))
+    return bounded(parse(JobFilter, query))
 
 
 def _preview_jobs(
@@ -209,9 +206,9 @@ def _cancel(opening: Opening, order: Order) -> Done:
     cancelled = counted(done.cancelled, "job")
     text = f"{cancelled} cancelled, {done.asked:,} running jobs asked to stop."
     return Done(
-        text,
-        {"matched": len(matched), **done._asdict()},
-        _to_jobs(chosen),
+        text=text,
+        report={"matched": len(matched), **done._asdict()},
+        path=back(chosen),
     )
 
 
@@ -225,16 +222,10 @@ def _now(opening: Opening, order: Order) -> Done:
 
     text = f"{counted(due, 'job')} due at once."
     return Done(
-        text,
-        {"matched": len(matched), "due": due},
-        _to_jobs(chosen),
+        text=text,
+        report={"matched": len(matched), "due": due},
+        path=back(chosen),
     )
-
-
-def _to_jobs(chosen: JobFilter) -> str:
-    if len(chosen.ids) == 1:
-        return f"/jobs/{chosen.ids[0]}"
-    return url("/jobs", replace(chosen, limit=None, until=None))
 
 
 CHANGES: Mapping[str, Change] = {

@@ -158,7 +158,11 @@ def edit(opening: Opening, order: Order) -> Done:
         handlers = order.handlers or Handlers()
         causes = edits.edit(conn, seen, patch, handlers=handlers, **order.signed)
 
-    return Done(_edited(causes), report(seen, causes), _page_after(chosen))
+    return Done(
+        text=_edited(causes),
+        report=report(seen, causes),
+        path=_page_after(chosen),
+    )
 
 
 def _refuse_changed(seen: Preview, order: Order) -> None:

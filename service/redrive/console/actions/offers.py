@@ -40,7 +40,8 @@ def offers(conn: Connection, given: Mapping[str, str]) -> list[Offer]:
     about = _groups(conn, queue, group)
     found = [_mute(each) for each in about]
     if queue:
-        found.append(Offer("pause", queue, f"Pause queue {queue}"))
+        pause = Offer(word="pause", target=queue, text=f"Pause queue {queue}")
+        found.append(pause)
 
     names = [each["group"] for each in about]
     return [*found, *_plans(conn, queue, names)]
@@ -57,7 +58,11 @@ def _queue_of(given: Mapping[str, str]) -> str:
 def _mute(group: Group) -> Offer:
     cause = f"{group['kind']}: {group['error_class']}"
     count = group["open"]
-    return Offer("mute", group["group"], f"Mute {cause} ({count:,} open)")
+    return Offer(
+        word="mute",
+        target=group["group"],
+        text=f"Mute {cause} ({count:,} open)",
+    )
 
 
 def _groups(conn: Connection, queue: str, group: str) -> list[Group]:
@@ -79,7 +84,11 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
             n = plan["matched"]
             noun = "dead letter" if n == 1 else "dead letters"
             text = f"Start plan {number}: redrive {n:,} {noun}"
-            yield Offer("campaign-start", str(number), text)
+            yield Offer(
+                word="campaign-start",
+                target=str(number),
+                text=text,
+            )
 
 
 def _is_about(selects: Fields, queue: str, names: list[str]) -> bool:

@@ -98,7 +98,9 @@ def _reject(opening: Opening, order: Order) -> Done:
 
 def _done(number: int, state: str) -> Done:
     return Done(
-        f"Proposal {number} is {state}.", {"proposal": number, "state": state}, PATH
+        text=f"Proposal {number} is {state}.",
+        report={"proposal": number, "state": state},
+        path=PATH,
     )
 
 

@@ -37,14 +37,26 @@ _VERSIONS = Input("in", "First version with the fix", hint="1.4.2, or 1.4.2, 1.3
 def _preview_resolve(conn: Connection, query: Query) -> Preview:
     words = ("dlq", "resolve", named(query, "group"))
     shell = command(words, None, **{"in": "..."}, why="...")
-    seen = preview_group(conn, query, "Resolve", shell, _REMARKS)
+    seen = preview_group(
+        conn,
+        query=query,
+        verb="Resolve",
+        shell=shell,
+        remarks=_REMARKS,
+    )
     return replace(_with_state(seen), inputs=(_VERSIONS,))
 
 
 def _preview_unresolve(conn: Connection, query: Query) -> Preview:
     words = ("dlq", "unresolve", named(query, "group"))
     shell = command(words, why="...")
-    seen = preview_group(conn, query, "Unresolve", shell, ("It is open again.",))
+    seen = preview_group(
+        conn,
+        query=query,
+        verb="Unresolve",
+        shell=shell,
+        remarks=("It is open again.",),
+    )
     if seen.rows and seen.rows[0]["fixed_in"] is None:
         seen = replace(seen, obstacle="The group is not resolved.")
     return _with_state(seen)
@@ -70,9 +82,9 @@ def _resolve(opening: Opening, order: Order) -> Done:
 
     shown = ", ".join(fixes)
     return Done(
-        f"The group is resolved in {shown}.",
-        {"group": name, "fixed_in": fixes},
-        f"/groups/{name}",
+        text=f"The group is resolved in {shown}.",
+        report={"group": name, "fixed_in": fixes},
+        path=f"/groups/{name}",
     )
 
 
@@ -82,7 +94,9 @@ def _unresolve(opening: Opening, order: Order) -> Done:
         if not groups.unresolve(conn, name, **order.signed):
             raise Refused(409, "the group is not resolved")
     return Done(
-        "The group is open.", {"group": name, "fixed_in": None}, f"/groups/{name}"
+        text="The group is open.",
+        report={"group": name, "fixed_in": None},
+        path=f"/groups/{name}",
     )
 
 

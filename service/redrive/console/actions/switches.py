@@ -84,9 +84,9 @@ def _pause(opening: Opening, order: Order) -> Done:
         value(conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why)
 
     return Done(
-        f"{name} is paused.",
-        {"queue": name, "paused": True},
-        "/queues",
+        text=f"{name} is paused.",
+        report={"queue": name, "paused": True},
+        path="/queues",
     )
 
 
@@ -94,14 +94,18 @@ def _resume(opening: Opening, order: Order) -> Done:
     name = name_in(order.query, "queue")
     with opening() as conn:
         if not value(
-            conn, "select redrive.resume_v1(%s, %s, %s)", name, order.actor, order.why
+            conn,
+            "select redrive.resume_v1(%s, %s, %s)",
+            name,
+            order.actor,
+            order.why,
         ):
             raise Refused(409, f"{name} was not paused")
 
     return Done(
-        f"{name} is resumed.",
-        {"queue": name, "paused": False},
-        "/queues",
+        text=f"{name} is resumed.",
+        report={"queue": name, "paused": False},
+        path="/queues",
     )
 
 
@@ -144,15 +148,15 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
 
     text = f"{name} is held {state}." if state else f"{name} is reset."
     return Done(
-        text,
-        {"name": name, "forced": state},
-        "/breakers",
+        text=text,
+        report={"name": name, "forced": state},
+        path="/breakers",
     )
 
 
 def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
     words = ["dlq", "mute", named(query, "group")]
-    inputs = [Input("for", "For how long (2h, 1d)", "1d")]
+    inputs = [Input(name="for", label="For how long (2h, 1d)", default="1d")]
     if verb == "Unmute":
         words.append("--off")
         inputs.clear()
@@ -174,9 +178,9 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
 
     state = "muted" if is_muted else "no longer muted"
     return Done(
-        f"The group is {state}.",
-        {"group": name, "muted_until": until},
-        f"/groups/{name}",
+        text=f"The group is {state}.",
+        report={"group": name, "muted_until": until},
+        path=f"/groups/{name}",
     )
 
 
@@ -194,7 +198,8 @@ def _limit(query: Query) -> str:
     name = named(query, "name")
     if not concurrency.NAME.match(name):
         raise Refused(
-            400, f"name is {name!r}; it must be like emails, customer:17 or customer:*"
+            400,
+            f"name is {name!r}; it must be like emails, customer:17 or customer:*",
         )
     return name
 
@@ -203,7 +208,8 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
     rows = _limits_named(conn, name)
     verb = "Change" if rows else "Set"
-    at_once, rate = EXAMPLE_AT_ONCE, None
+    at_once = EXAMPLE_AT_ONCE
+    rate = None
     if rows:
         at_once = rows[0]["concurrency"]
         rate = rows[0]["rate"]
@@ -225,8 +231,16 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
             *_sentence(limits.unused(conn, name)),
         ),
         inputs=[
-            Input("concurrency", "Jobs at once, at most", at_once_now if rows else ""),
-            Input("rate", "Starts per time, at most (20/1m, 100/s)", rate or ""),
+            Input(
+                name="concurrency",
+                label="Jobs at once, at most",
+                default=at_once_now if rows else "",
+            ),
+            Input(
+                name="rate",
+                label="Starts per time, at most (20/1m, 100/s)",
+                default=rate or "",
+            ),
         ],
     )
 
@@ -259,9 +273,9 @@ def _set_limit(opening: Opening, order: Order) -> Done:
     }
     text = " ".join([f"The limit {name} is set.", *_sentence(unused)])
     return Done(
-        text,
-        report,
-        "/limits",
+        text=text,
+        report=report,
+        path="/limits",
     )
 
 
@@ -289,7 +303,8 @@ def _at_once(text: str) -> int | None:
     is_number = text.isascii() and text.isdigit()
     if not is_number or int(text[:20]) > MOST_AT_ONCE:
         raise Refused(
-            400, f"concurrency is {text!r}; it must be a whole number, 0 to 1000000"
+            400,
+            f"concurrency is {text!r}; it must be a whole number, 0 to 1000000",
         )
 
     return int(text)
@@ -315,13 +330,13 @@ def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
 def _remove_limit(opening: Opening, order: Order) -> Done:
     name = _limit(order.query)
     with opening() as conn:
-        if not limits.put(conn, name, None, None, **order.signed):
+        if not limits.put(conn, name=name, concurrency=None, rate=None, **order.signed):
             raise Refused(404, f"there is no limit {name}")
 
     return Done(
-        f"The limit {name} is removed.",
-        {"name": name, "removed": True},
-        "/limits",
+        text=f"The limit {name} is removed.",
+        report={"name": name, "removed": True},
+        path="/limits",
     )
 
 
@@ -365,9 +380,9 @@ def _schedule(
         raise Refused(409, f"{name} was not paused")
 
     return Done(
-        text.format(name=name, done=done),
-        {"name": name, key: done},
-        "/schedules",
+        text=text.format(name=name, done=done),
+        report={"name": name, key: done},
+        path="/schedules",
     )
 
 

@@ -119,9 +119,9 @@ class Desk:
         asked = _asked(agent, name, given)
         spent = proposals.charge(
             conn,
-            agent,
-            UNKNOWN if asked.run is None else name,
-            _audited(asked.arguments),
+            agent=agent,
+            tool=UNKNOWN if asked.run is None else name,
+            arguments=_audited(asked.arguments),
             most=self.budget,
         )
         if spent:
@@ -151,16 +151,28 @@ def _asked(agent: Agent, name: str, given: Fields) -> _Asked:
     tools = tools_of(agent)
     if name not in TOOLS:
         known = ", ".join(tools)
-        return _Asked(None, None, f"there is no such tool; there are: {known}")
+        return _Asked(
+            run=None,
+            arguments=None,
+            fault=f"there is no such tool; there are: {known}",
+        )
 
     of, run = TOOLS[name]
     if name not in tools:
-        return _Asked(run, None, ONLY_LOOKS)
+        return _Asked(
+            run=run,
+            arguments=None,
+            fault=ONLY_LOOKS,
+        )
 
     try:
         arguments = parsed(of, given)
     except Refused as error:
-        return _Asked(run, None, str(error))
+        return _Asked(
+            run=run,
+            arguments=None,
+            fault=str(error),
+        )
 
     return _Asked(run, arguments)
 
@@ -197,18 +209,23 @@ def _audited(arguments: Arguments | None) -> Any:
     if isinstance(arguments, ProposeEdit):
         kept["patch"] = paths(kept["patch"])
 
-    kept = redact({name: value for name, value in kept.items() if value is not None})
-    too_long = len(msgspec.json.encode(kept)) > MOST_AUDITED
-    return {"too_long": True} if too_long else kept
+    given = {name: value for name, value in kept.items() if value is not None}
+    shown = redact(given)
+    if len(msgspec.json.encode(shown)) > MOST_AUDITED:
+        return {"too_long": True}
+    return shown
 
 
 def marked(value: Any) -> str:
     """Return an answer as JSON without secrets, between marks that data cannot forge."""
     plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
-    text = escaped(msgspec.json.encode(redact(plain)).decode())
+    encoded = msgspec.json.encode(redact(plain))
+    text = escaped(encoded.decode())
     safe = text.replace("<", "\\u003c").replace(">", "\\u003e")
-    cut = "" if len(safe) <= MOST_TEXT else "\nThe answer was cut; ask for less."
-    return f"{NOTICE}\n<data>\n{safe[:MOST_TEXT]}\n</data>{cut}"
+    shown = f"{NOTICE}\n<data>\n{safe[:MOST_TEXT]}\n</data>"
+    if len(safe) > MOST_TEXT:
+        shown += "\nThe answer was cut; ask for less."
+    return shown
 
 
 def _fault(error: psycopg.Error) -> str:

@@ -50,7 +50,8 @@ def _described(name: str, of: type[Arguments]) -> types.Tool:
         description=" ".join(text.split()),
         input_schema={**schema, "$defs": parts},
         annotations=types.ToolAnnotations(
-            read_only_hint=name in LOOKS, destructive_hint=False
+            read_only_hint=name in LOOKS,
+            destructive_hint=False,
         ),
     )
 
@@ -65,7 +66,9 @@ def server(desk: Desk, person: str) -> Server[Any]:
     looks = types.ListToolsResult(tools=described(LOOKS))
 
     async def list_tools(context: Any, _params: Any) -> types.ListToolsResult:
-        return every if _agent(context, person).may_propose else looks
+        if _agent(context, person).may_propose:
+            return every
+        return looks
 
     async def call_tool(context: Any, params: Any) -> types.CallToolResult:
         agent = _agent(context, person)
@@ -90,7 +93,11 @@ def _agent(context: Any, person: str) -> Agent:
         return Agent(name, person)
 
     user: Principal = context.request.state.user
-    return Agent(name, user.name, user.may_change)
+    return Agent(
+        name=name,
+        person=user.name,
+        may_propose=user.may_change,
+    )
 
 
 async def serve_stdio(desk: Desk, person: str) -> None:
@@ -134,7 +141,11 @@ def _refusal(error: Refused) -> JSONResponse:
 
 def _user_of(access: Access, scope: Scope) -> Principal:
     """Return the user of a request. Raises Refused if they are unknown."""
-    headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in scope["headers"]]
+    headers: list[tuple[str, str]] = []
+    for name, value in scope["headers"]:
+        pair = (name.decode("latin-1"), value.decode("latin-1"))
+        headers.append(pair)
+
     peer = scope["client"][0] if scope.get("client") else None
     user = access.identify(peer, headers, None)
     if user is None:

@@ -32,7 +32,8 @@ def top(most: float, *, whole: bool = True) -> float:
 def ticks(since: datetime, until: datetime) -> Sequence[tuple[float, datetime]]:
     """Return round times of an axis, and where each is, from 0 to 1."""
     length = until - since
-    step = next((each for each in TICKS if length <= each * MOST_TICKS), TICKS[-1])
+    long_enough = (each for each in TICKS if length <= each * MOST_TICKS)
+    step = next(long_enough, TICKS[-1])
     return [
         (share, at)
         for share, at in _shares(since, until, step)

@@ -1,8 +1,10 @@
 """A chart: its curves, the values behind them, and the marks on its time axis."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 
 from redrive.console.charts import axes
 from redrive.console.charts.span import Span
@@ -27,13 +29,18 @@ class Line:
     @property
     def total(self) -> float:
         """Return the sum of the values."""
-        return sum(value for value in self.values if value is not None)
+        return sum(_known(self.values))
 
     @property
     def last(self) -> float | None:
         """Return the latest value that is known."""
-        known = [value for value in self.values if value is not None]
+        known = _known(self.values)
         return known[-1] if known else None
+
+
+def _known(values: Values) -> list[float]:
+    """Return the values without the gaps."""
+    return [value for value in values if value is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +98,17 @@ class Chart:
     @property
     def top(self) -> float:
         """Return the top of the value axis."""
-        return axes.top(max(self._heights(), default=0), whole=self.unit != SECONDS)
+        highest = max(self._heights(), default=0)
+        return axes.top(highest, whole=self.unit != SECONDS)
 
     def _heights(self) -> Iterator[float]:
-        for values in zip(*(line.values for line in self.lines), strict=True):
-            known = [value for value in values if value is not None]
+        for values in self._steps():
+            known = _known(values)
             yield sum(known) if self.is_stacked else max(known, default=0)
+
+    def _steps(self) -> Iterator[Values]:
+        """Yield the values of all lines in each step."""
+        return zip(*(line.values for line in self.lines), strict=True)
 
     @property
     def is_empty(self) -> bool:
@@ -107,14 +119,17 @@ class Chart:
     def shown_marks(self) -> Sequence[Mark]:
         """Return the marks within the time axis, oldest first."""
         found = [m for m in self.marks if self.since <= m.at < self.until]
-        return sorted(found, key=lambda mark: mark.at)
+        return sorted(found, key=attrgetter("at"))
 
     def rows(self) -> Iterator[tuple[datetime, Sequence[float | None], str]]:
         """Yield the time, values and changes of each step, for the table."""
-        values = zip(*(line.values for line in self.lines), strict=True)
-        for start, row in zip(self.starts, values, strict=True):
-            changes = [m.text for m in self.shown_marks if self._step(m) == start]
-            yield start, row, "; ".join(changes)
+        changes: dict[datetime, list[str]] = defaultdict(list)
+        for mark in self.shown_marks:
+            step = self._step(mark)
+            changes[step].append(mark.text)
+
+        for start, values in zip(self.starts, self._steps(), strict=True):
+            yield start, values, "; ".join(changes[start])
 
     def _step(self, mark: Mark) -> datetime:
         """Return the start of the step in which a change was made."""

@@ -1,7 +1,6 @@
 """Draw a chart as SVG. The curves stretch with the page, and the labels do not."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 
 from markupsafe import Markup
 
@@ -44,21 +43,23 @@ PATH = Markup('<path class="{form} {look}" d="{path}"/>')
 
 def draw(chart: Chart) -> Markup:
     """Return a chart as SVG."""
+    lines = (GRID.format(y=round(_floor(share))) for share in (0, 0.5, 1))
+    values = (_value(chart, share) for share in (0.5, 1))
     return WHOLE.format(
         high=FULL,
         above=ABOVE,
         tall=TALL,
         what=escaped(chart.summary),
-        grid=_joined(GRID.format(y=round(_floor(share))) for share in (0, 0.5, 1)),
+        grid=_joined(lines),
         curves=_bars(chart) if chart.is_stacked else _curves(chart),
-        values=_joined(_value(chart, share) for share in (0.5, 1)),
+        values=_joined(values),
         times=_times(chart),
         marks=_joined(_marks(chart)),
         cursor=CURSOR,
     )
 
 
-def _joined(parts: Iterator[Markup]) -> Markup:
+def _joined(parts: Iterable[Markup]) -> Markup:
     return Markup("").join(parts)
 
 
@@ -76,16 +77,18 @@ def _value(chart: Chart, share: float) -> Markup:
 def _times(chart: Chart) -> Markup:
     length = chart.until - chart.since
     form = "day" if length > 2 * axes.DAY else "clock"
-    return _joined(
-        TIME.format(
+    times: list[Markup] = []
+    for share, at in axes.ticks(chart.since, chart.until):
+        time = TIME.format(
             x=_percent(share),
             y=FULL - 6,
             at=at.isoformat(),
             form=form,
             text=axes.clock(at, length),
         )
-        for share, at in axes.ticks(chart.since, chart.until)
-    )
+        times.append(time)
+
+    return _joined(times)
 
 
 def _percent(share: float) -> str:
@@ -168,7 +171,8 @@ def _curves(chart: Chart) -> Markup:
 
 
 def _curve(line: Line, top: float) -> Markup:
-    path = "".join("M" + "L".join(part) for part in _parts(line, top))
+    parts = ("L".join(part) for part in _parts(line, top))
+    path = "".join(f"M{through}" for through in parts)
     return PATH.format(form="curve", look=line.look, path=path)
 
 
@@ -184,13 +188,17 @@ def _areas(line: Line, top: float) -> Iterator[Markup]:
 def _parts(line: Line, top: float) -> Iterator[list[str]]:
     """Yield the points of each part of a curve; a gap is where nothing is known."""
     step = WIDE / len(line.values)
-    points = [
-        None if value is None else ((n + 0.5) * step, _y(value, top))
-        for n, value in enumerate(line.values)
-    ]
-    for is_gap, part in groupby(points, lambda point: point is None):
-        if not is_gap:
-            yield _visible([point for point in part if point], step)
+    part: list[tuple[float, float]] = []
+    for n, value in enumerate(line.values):
+        if value is not None:
+            x = (n + 0.5) * step
+            part.append((x, _y(value, top)))
+        elif part:
+            yield _visible(part, step)
+            part = []
+
+    if part:
+        yield _visible(part, step)
 
 
 def _visible(part: list[tuple[float, float]], step: float) -> list[str]:

@@ -75,7 +75,8 @@ def _with_length(seen: Preview, act: Act) -> Preview:
     """Suggest two hours for a mute."""
     if act.word != "mute":
         return seen
-    return replace(seen, inputs=[Input("for", "For how long (2h, 1d)", MUTED)])
+    length = Input(name="for", label="For how long (2h, 1d)", default=MUTED)
+    return replace(seen, inputs=[length])
 
 
 @router.post("/act/{link}")
@@ -88,7 +89,8 @@ def make(visit: SignedIn, form: Form, link: str) -> Response:
     act = _read(visit, link)
     change = CHANGES[act.word]
     wanted = replace(
-        order(visit, form, change.why(form.get("why", ""))), query=act.query
+        order(visit, form, change.why(form.get("why", ""))),
+        query=act.query,
     )
     with visit.changing() as conn:
         if not value(conn, "select redrive.use_link_v1(%s)", act.id):

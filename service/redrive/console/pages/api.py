@@ -13,14 +13,12 @@ from redrive.console.actions import edits
 from redrive.console.actions.change import Change, Done, Preview, why_of
 from redrive.console.actions.changes import CHANGES
 from redrive.console.pages import act, cells, figures
-from redrive.console.pages.changes import order
+from redrive.console.pages.changes import order, preview
 from redrive.console.pages.filters import (
     AUDIT_FILTERS,
     GROUP_FILTERS,
     REVIEW_FILTERS,
-    audit_choice,
-    audit_place,
-    first_page,
+    audit_page,
     group_choice,
     part,
     review_since,
@@ -45,7 +43,6 @@ from redrive.console.query import (
 )
 from redrive.console.security.access import Refused
 from redrive.console.state import Console, Known, SignedIn, Visit, media_type
-from redrive.database import audit
 from redrive.database.criteria import Criteria, Criterion
 from redrive.database.rows import Connection
 from redrive.dead_letters import campaign, find, groups, proposals, review
@@ -241,7 +238,10 @@ def list_series(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         period = shortest(conn, chosen.since, chosen.until)
         found = each_point(
-            conn, page_since(period, visit.after), chosen.queue, chosen.kind
+            conn,
+            page_since(period, visit.after),
+            chosen.queue,
+            chosen.kind,
         )
         shown, after = first_steps(found)
 
@@ -255,11 +255,11 @@ def list_marks(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         marks = read_marks(
             conn,
-            chosen.since,
-            chosen.until or now_of(conn),
-            chosen.queue,
-            chosen.kind,
-            MOST,
+            since=chosen.since,
+            until=chosen.until or now_of(conn),
+            queue=chosen.queue,
+            kind=chosen.kind,
+            most=MOST,
         )
 
     return _rows([mark_row(mark) for mark in marks])
@@ -283,12 +283,7 @@ def list_workers(visit: SignedIn) -> Response:
 @router.get("/audit", openapi_extra=described(None, *AUDIT_FILTERS, "after"))
 def list_audit(visit: SignedIn) -> Response:
     """List changes and who made them, newest first."""
-    chosen = audit_choice(visit.query)
-    before = audit_place(visit.after)
-    with visit.reading() as conn:
-        found = audit.newest(conn, chosen, PAGE + 1, before)
-    rows, after = first_page(found, PAGE)
-    return _rows(rows, after)
+    return _rows(*audit_page(visit, PAGE))
 
 
 LISTS: Mapping[str, tuple[str, Callable[[Connection], Sequence[Row]]]] = {
@@ -457,9 +452,7 @@ def _call_of(change: Change) -> Callable[..., Response]:
 
 
 def _preview(visit: Visit, change: Change) -> Response:
-    with visit.changing() if change.plans else visit.reading() as conn:
-        seen = change.preview(conn, visit.query)
-    return answer(_shown(visit.console, seen))
+    return answer(_shown(visit.console, preview(visit, change)))
 
 
 def _change(visit: Visit, change: Change, wanted: Asked) -> Response:

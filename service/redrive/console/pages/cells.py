@@ -1,6 +1,6 @@
 """Several databases in one console: one per address, and an overview of all."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 
 import psycopg
@@ -13,7 +13,7 @@ from redrive.console.security import sessions
 from redrive.console.security.access import Principal, Refused
 from redrive.console.security.guard import App, Receive, Scope, Send
 from redrive.console.security.logins import Crowded
-from redrive.console.state import PREFIX, Console, Here, Known, console
+from redrive.console.state import PREFIX, Console, Here, Known, console, consoles
 from redrive.database.ask import ask_all
 from redrive.errors import SchemaError, SettingsError
 from redrive.rules.rows import Row
@@ -84,9 +84,9 @@ def rows(request: Request, user: Principal) -> list[Row]:
 
     The summary of a cell that does not answer says so.
     """
-    consoles: Mapping[str, Console] = request.app.state.consoles
+    every = consoles(request)
     names = console(request).cells
-    asked = {name: partial(_row, consoles[name], user) for name in names}
+    asked = {name: partial(_row, every[name], user) for name in names}
     answers = ask_all(asked, PATIENCE_SECONDS)
     silent = _without_figures(SILENT)
     return [{"cell": name, **answers.get(name, silent)} for name in names]

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.actions import edits
-from redrive.console.actions.change import Change, Done, Order, why_of
+from redrive.console.actions.change import Change, Done, Order, Preview, why_of
 from redrive.console.actions.changes import CHANGES
 from redrive.console.query import Query
 from redrive.console.security.access import Refused
@@ -28,9 +28,7 @@ def preview_change(visit: SignedIn, word: str) -> Response:
 def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Response:
     """Show the preview of a change; after a conflict, also say what changed."""
     change = _change(word)
-    with visit.changing() if change.plans else visit.reading() as conn:
-        seen = change.preview(conn, visit.query)
-
+    seen = preview(visit, change)
     return visit.page(
         "change.html",
         HTTPStatus.CONFLICT if conflict else HTTPStatus.OK,
@@ -40,6 +38,12 @@ def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Respon
         terms=_address(f"/estimate/{word}", visit.query),
         fault=conflict,
     )
+
+
+def preview(visit: Visit, change: Change) -> Preview:
+    """Return the preview of a change, through a login that may read its data."""
+    with visit.changing() if change.plans else visit.reading() as conn:
+        return change.preview(conn, visit.query)
 
 
 def _change(word: str) -> Change:
@@ -77,7 +81,13 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
 def order(visit: Visit, fields: Mapping[str, str], why: str = "") -> Order:
     """Return the change that a user asks for, with the other fields of the form."""
     handlers = visit.console.handlers
-    return Order(visit.query, why, visit.user.name, fields, handlers)
+    return Order(
+        query=visit.query,
+        why=why,
+        actor=visit.user.name,
+        more=fields,
+        handlers=handlers,
+    )
 
 
 def done_page(visit: Visit, done: Done) -> Response:

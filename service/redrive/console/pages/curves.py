@@ -1,9 +1,10 @@
 """Charts of the pages, from the series of the database."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from redrive.console.charts.chart import SECONDS, Chart, Line, Mark, Values
@@ -61,26 +62,35 @@ class Curves:
         """Draw the jobs that died, and the failed attempts of others."""
         died = [point.died for point in self.points]
         others = [max(0, point.failed - point.died) for point in self.points]
-        lines = (Line("died", died, "bad"), Line("failed attempts", others, "warn"))
+        lines = (
+            Line("died", died, "bad"),
+            Line("failed attempts", others, "warn"),
+        )
         return self._chart(
-            "failures", "Failures", lines, is_summed=True, is_stacked=True
+            "failures",
+            "Failures",
+            lines,
+            is_summed=True,
+            is_stacked=True,
         )
 
     def waits(self) -> Chart:
         """Draw how long jobs waited after they were due."""
-        lines = [
-            Line(name, [point.wait_at(share) for point in self.points], look)
-            for name, share, look in QUANTILES
-        ]
+        lines = self._quantiles(Point.wait_at)
         return self._chart("wait", "Wait before the start", lines, unit=SECONDS)
 
     def durations(self) -> Chart:
         """Draw how long attempts took."""
-        lines = [
-            Line(name, [point.duration_at(share) for point in self.points], look)
-            for name, share, look in QUANTILES
-        ]
+        lines = self._quantiles(Point.duration_at)
         return self._chart("duration", "Duration of attempts", lines, unit=SECONDS)
+
+    def _quantiles(self, time_at: Callable[[Point, float], float | None]) -> list[Line]:
+        """Return a line for each quantile of a time."""
+        lines: list[Line] = []
+        for name, share, look in QUANTILES:
+            times = [time_at(point, share) for point in self.points]
+            lines.append(Line(name, times, look))
+        return lines
 
     def backlog(self) -> Chart:
         """Draw the jobs that were due, and the jobs that ran."""
@@ -88,7 +98,10 @@ class Curves:
         found = [known.get(start) for start in self.span.starts()]
         backlog = [point and point.backlog for point in found]
         running = [point and point.running for point in found]
-        lines = (Line("due", backlog, "warn"), Line("running", running, "run"))
+        lines = (
+            Line("due", backlog, "warn"),
+            Line("running", running, "run"),
+        )
         return self._chart("backlog", "Backlog", lines)
 
     def _chart(
@@ -110,14 +123,26 @@ def curves(
     everything = read_queues(conn, span.period)
     held = read_queues(conn, span.period, queue) if queue else everything
     recorded = {point.at: point.minutes for point in everything}
-    return Curves(span, filled(points, span.period), held, recorded, marks)
+    return Curves(
+        span=span,
+        points=filled(points, span.period),
+        queues=held,
+        recorded=recorded,
+        marks=marks,
+    )
 
 
 def deaths_chart(span: Span, deaths: Values, marks: Sequence[Mark]) -> Chart:
     """Return the chart of a group: its dead letters by step."""
     lines = (Line("died", deaths, "bad"),)
     return Chart(
-        "deaths", "Deaths", lines, span, marks, is_stacked=True, is_summed=True
+        name="deaths",
+        title="Deaths",
+        lines=lines,
+        span=span,
+        marks=marks,
+        is_stacked=True,
+        is_summed=True,
     )
 
 
@@ -132,22 +157,22 @@ class Sums:
     @property
     def completed(self) -> int:
         """Return the number of completed jobs."""
-        return sum(point.completed for point in self.points)
+        return self._sum("completed")
 
     @property
     def died(self) -> int:
         """Return the number of jobs that died."""
-        return sum(point.died for point in self.points)
+        return self._sum("died")
 
     @property
     def failed(self) -> int:
         """Return the number of failed attempts."""
-        return sum(point.failed for point in self.points)
+        return self._sum("failed")
 
     @property
     def enqueued(self) -> int:
         """Return the number of jobs that were enqueued."""
-        return sum(point.enqueued for point in self.points)
+        return self._sum("enqueued")
 
     @property
     def duration(self) -> float | None:
@@ -161,9 +186,14 @@ class Sums:
         counts = _together(point.wait for point in self.points)
         return quantile(0.95, counts, WAIT_BUCKETS)
 
+    def _sum(self, what: str) -> int:
+        counts = map(attrgetter(what), self.points)
+        return sum(counts)
+
     def steps(self, what: str) -> list[int]:
         """Return one of the counts by step, latest last."""
-        known = {point.at: getattr(point, what) for point in self.points}
+        count = attrgetter(what)
+        known = {point.at: count(point) for point in self.points}
         return [known.get(start, 0) for start in self.starts]
 
 
@@ -178,7 +208,12 @@ def sums(
     """Return the sums of each queue in a span, or of each kind."""
     by_queue = not by_kind
     points = read_series(
-        conn, span.sparks, queue, kind, by_queue=by_queue, by_kind=by_kind
+        conn,
+        span.sparks,
+        queue,
+        kind,
+        by_queue=by_queue,
+        by_kind=by_kind,
     )
     found = defaultdict[str, list[Point]](list)
     for point in points:

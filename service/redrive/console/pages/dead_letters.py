@@ -123,7 +123,8 @@ def _queues(values: Row) -> set[str]:
 
 def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
     """Return the curve of a group, the changes around it, and what was tried."""
-    name, kind = group["group"], group["kind"]
+    name = group["group"]
+    kind = group["kind"]
     marks = marks_of(
         conn,
         span,
@@ -132,9 +133,9 @@ def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
     )
     deaths = figures.deaths(
         conn,
-        [name],
-        span.period,
-        MOST_OF_A_STEP,
+        groups=[name],
+        steps=span.period,
+        most=MOST_OF_A_STEP,
     )
     sentence, change = sentence_before(
         conn,
@@ -158,7 +159,13 @@ def _trend(conn: Connection, group: str) -> str:
     """Return a sentence about whether more or fewer jobs die than before."""
     now = datetime.now(UTC)
     hours = Period(now - 2 * HOUR, now, HOUR)
-    before, recent = figures.deaths(conn, [group], hours, MOST_OF_A_STEP)[group]
+    deaths = figures.deaths(
+        conn,
+        groups=[group],
+        steps=hours,
+        most=MOST_OF_A_STEP,
+    )
+    before, recent = deaths[group]
     if not before + recent:
         return "None died in the last two hours."
     return f"{recent:,} died in the last hour, {compared(recent, before, 'hour')}."
@@ -240,7 +247,7 @@ def show_review(visit: SignedIn) -> Response:
 @router.get("/dead-letters")
 def list_dead_letters(visit: SignedIn) -> Response:
     """List dead letters, latest first, one page at a time."""
-    shape = layout(visit.query, COLUMNS, SHOWN, COLUMNS)
+    shape = layout(visit.query, known=COLUMNS, default=SHOWN, sortable=COLUMNS)
     chosen = parse(Filter, filter_of(visit.query), states=("open",))
     after = dead_letter_place(visit.after)
     with visit.reading() as conn:

@@ -84,7 +84,7 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
         raise Refused(404, f"there is no such file; .csv and .json exist of: {known}")
 
     read, columns = LISTS[name]
-    shape = layout(visit.query, columns, columns, ())
+    shape = layout(visit.query, known=columns, default=columns, sortable=())
     with visit.reading() as conn:
         rows = read(conn, filter_of(visit.query))
 
@@ -116,4 +116,6 @@ def _safe(value: Any) -> str:
         value = json.dumps(value, ensure_ascii=False, default=str)
 
     text = escaped(str(value))
-    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+    if text.lstrip().startswith(FORMULA):
+        return f"'{text}"
+    return text

@@ -18,6 +18,7 @@ from redrive.console.query import (
     url,
 )
 from redrive.console.security.access import Refused
+from redrive.console.state import Visit
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
@@ -122,12 +123,12 @@ def list_view(
     shown = shape.sorted(rows)
     is_cut = place is not None or len(shown) < len(rows)
     return ListView(
-        path,
-        chosen,
-        shown,
-        onward,
-        shape,
-        is_cut,
+        path=path,
+        chosen=chosen,
+        rows=shown,
+        onward=onward,
+        layout=shape,
+        is_cut=is_cut,
     )
 
 
@@ -179,6 +180,15 @@ def audit_choice(query: Query) -> log.Choice:
 
     period = parse(Filter, times)
     return log.Choice(period.since, period.until, **others)
+
+
+def audit_page(visit: Visit, size: int) -> tuple[Sequence[Fields], str | None]:
+    """Return a page of the audit log, and the position of the next page if any."""
+    chosen = audit_choice(visit.query)
+    before = audit_place(visit.after)
+    with visit.reading() as conn:
+        found = log.newest(conn, chosen, size + 1, before)
+    return first_page(found, size)
 
 
 def review_since(query: Query) -> datetime:

@@ -33,7 +33,7 @@ SORTABLE = tuple(name for name in COLUMNS if name != "waiting_for")
 @router.get("/jobs")
 def list_jobs(visit: SignedIn) -> Response:
     """List live jobs in the order in which they run, and what each waits for."""
-    shape = layout(visit.query, COLUMNS, SHOWN, SORTABLE)
+    shape = layout(visit.query, known=COLUMNS, default=SHOWN, sortable=SORTABLE)
     chosen = parse(JobFilter, filter_of(visit.query))
     after = job_place(visit.after)
     with visit.reading() as conn:

@@ -80,7 +80,12 @@ def layout(
 
     columns = [name for name in known if name in asked]
     text = ",".join(asked)
-    return Layout(known, columns or default, text or None, sort)
+    return Layout(
+        known=known,
+        columns=columns or default,
+        given=text or None,
+        sort=sort,
+    )
 
 
 def _asked(query: Query) -> list[str]:

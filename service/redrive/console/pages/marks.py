@@ -53,7 +53,13 @@ def _shown(mark: rules.Mark) -> Mark:
     if not mark.actor:  # a name keeps its spelling
         text = text[:1].upper() + text[1:]
     label = (mark.name or "") if mark.what == "deploy" else ""
-    return Mark(mark.at, mark.what, text, _page(mark), label)
+    return Mark(
+        at=mark.at,
+        kind=mark.what,
+        text=text,
+        href=_page(mark),
+        label=label,
+    )
 
 
 def _page(mark: rules.Mark) -> str | None:

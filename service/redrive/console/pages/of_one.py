@@ -108,25 +108,37 @@ def _values(conn: Connection, span: Span, one: One) -> Row:
     parts = sums(conn, span, **one.given, by_kind=is_queue)
     marks = marks_of(conn, span, **one.given, queues=() if is_queue else parts)
     shown = curves(conn, span, marks, **one.given)
-    backlog = [shown.backlog()] if is_queue else []
-    given = one.given
+    drawn = [
+        shown.throughput(),
+        shown.failures(),
+        shown.waits(),
+    ]
+    if is_queue:
+        drawn.append(shown.backlog())
+
+    drawn.append(shown.durations())
     return {
-        "drawn": [
-            *(shown.throughput(), shown.failures(), shown.waits()),
-            *(*backlog, shown.durations()),
-        ],
+        "drawn": drawn,
         "marks": marks,
         "parts_of": sorted(parts.values(), key=_completed),
         "causes": readable(lambda: _causes(conn, span, one)),
-        "running": readable(
-            lambda: running(conn, given.get("queue"), given.get("kind"), MOST_RUNNING)
-        ),
+        "running": readable(lambda: _running(conn, one)),
     }
 
 
 def _completed(each: Sums) -> int:
     """Return the order of a row: the most completed jobs first."""
     return -each.completed
+
+
+def _running(conn: Connection, one: One) -> list[Row]:
+    """Return the longest-running jobs of a queue or kind."""
+    return running(
+        conn,
+        queue=one.given.get("queue"),
+        kind=one.given.get("kind"),
+        most=MOST_RUNNING,
+    )
 
 
 def _causes(conn: Connection, span: Span, one: One) -> list[Row]:

@@ -44,7 +44,15 @@ def outcome(conn: Connection, campaign: Row) -> tuple[Chart, Sequence[Mark]] | N
     ]
     marks = marks_of(conn, span)
     title = "Outcome by the time of the redrive"
-    chart = Chart("outcome", title, lines, span, marks, is_stacked=True, is_summed=True)
+    chart = Chart(
+        name="outcome",
+        title=title,
+        lines=lines,
+        span=span,
+        marks=marks,
+        is_stacked=True,
+        is_summed=True,
+    )
     return chart, marks
 
 

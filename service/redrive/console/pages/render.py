@@ -157,14 +157,22 @@ def relative(at: datetime | str | None) -> Markup:
 def spark(values: Sequence[float], what: str, look: str = "warn") -> Markup:
     """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
-    bars = "".join(
-        _bar(place * (BAR + GAP), value / top)
-        for place, value in enumerate(values)
-        if value
-    )
-    width = max(1, len(values) * (BAR + GAP) - GAP)
+    step = BAR + GAP
+    bars: list[str] = []
+    for place, value in enumerate(values):
+        if value:
+            bars.append(_bar(place * step, value / top))
+
+    width = max(1, len(values) * step - GAP)
     what = escape(escaped(what))
-    drawn = SPARK.format(w=width, h=HEIGHT, y=FLOOR, what=what, look=look, bars=bars)
+    drawn = SPARK.format(
+        w=width,
+        h=HEIGHT,
+        y=FLOOR,
+        what=what,
+        look=look,
+        bars="".join(bars),
+    )
     # Markup.format would take ten times as long
     return Markup(drawn)  # noqa: S704 # all texts are escaped
 

@@ -38,10 +38,10 @@ def series_choice(query: Query) -> Choice:
     chosen = parse(Filter, query)
     since = chosen.since or datetime.now(UTC) - RECENT
     return Choice(
-        next(iter(chosen.queue), None),
-        next(iter(chosen.kind), None),
-        since,
-        chosen.until,
+        queue=next(iter(chosen.queue), None),
+        kind=next(iter(chosen.kind), None),
+        since=since,
+        until=chosen.until,
     )
 
 

@@ -1,6 +1,5 @@
 """The sign-in page, sign-in at a provider, and sign-out."""
 
-from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -18,7 +17,7 @@ from redrive.console.security.access import (
     Refused,
     cookie,
 )
-from redrive.console.state import Console, Form, Here, Known, OwnForm
+from redrive.console.state import Console, Form, Here, Known, OwnForm, consoles
 
 NOT_EVERYWHERE = (
     "You are signed out in this browser, but a database could not record it. There, a"
@@ -72,7 +71,7 @@ def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
 
 def _begun(session: str, onward: str | None) -> Response:
     answer = RedirectResponse(_own_path(onward), 303)
-    _set_cookie(answer, COOKIE, session, IDLE_SECONDS)
+    _set_cookie(answer, name=COOKIE, value=session, seconds=IDLE_SECONDS)
     return answer
 
 
@@ -96,7 +95,7 @@ async def ask_provider(request: Request, here: Here) -> Response:
     pending = {"next": onward}
     answer = await _provider(here).begin(request, pending)
     signed = here.access.sign_pending(pending)
-    _set_cookie(answer, PENDING, signed, SIGN_IN_SECONDS)
+    _set_cookie(answer, name=PENDING, value=signed, seconds=SIGN_IN_SECONDS)
     return answer
 
 
@@ -111,7 +110,7 @@ async def come_back(request: Request, here: Here) -> Response:
     request.state.sign_in = ACCEPTED
     onward = pending.get("next")
     answer = _begun(session, onward)
-    _set_cookie(answer, PENDING, "", 0)
+    _set_cookie(answer, name=PENDING, value="", seconds=0)
     return answer
 
 
@@ -126,12 +125,12 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
         path = f"{path}?{query}"
 
     answer = RedirectResponse(path, 303)
-    _set_cookie(answer, COOKIE, "", 0)
+    _set_cookie(answer, name=COOKIE, value="", seconds=0)
     return answer
 
 
 def _end_everywhere(request: Request, session: str) -> bool:
     """End a session in every database; return True if all of them recorded it."""
-    consoles: Mapping[str, Console] = request.app.state.consoles
-    logins = [each.logins for each in consoles.values() if each.logins.roles]
+    every = consoles(request).values()
+    logins = [each.logins for each in every if each.logins.roles]
     return sessions.end(session, logins)

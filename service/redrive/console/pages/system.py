@@ -13,9 +13,7 @@ from redrive.console.charts.span import Span
 from redrive.console.pages import figures
 from redrive.console.pages.curves import curves, sums
 from redrive.console.pages.filters import (
-    audit_choice,
-    audit_place,
-    first_page,
+    audit_page,
     part,
     skipped,
 )
@@ -25,7 +23,6 @@ from redrive.console.pages.privileges import readable
 from redrive.console.pages.spans import of_page, span_of
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn, Visit
-from redrive.database import audit
 from redrive.database.rows import Connection, value
 from redrive.dead_letters import groups
 from redrive.live_jobs import breakers, limits, schedules, workers
@@ -171,17 +168,7 @@ def _listed(
 @router.get("/audit")
 def list_audit(visit: SignedIn) -> Response:
     """List who changed what, when and why."""
-    chosen = audit_choice(visit.query)
-    before = audit_place(visit.after)
-    with visit.reading() as conn:
-        found = audit.newest(
-            conn,
-            chosen,
-            PAGE + 1,
-            before,
-        )
-
-    rows, after = first_page(found, PAGE)
+    rows, after = audit_page(visit, PAGE)
     given = {name: text for name, text in visit.query if text}
     return visit.page(
         "audit.html",

@@ -41,9 +41,8 @@ def _died(letter: Row) -> str:
     seconds = letter["time_to_dlq_seconds"]
     # Other systems often do not say when a job was created.
     after = f"{counted} in {duration(seconds)}" if seconds else counted
-    cause = why_over(letter["failures"]) or CAUSES.get(
-        letter["reason"], letter["reason"]
-    )
+    reason = letter["reason"]
+    cause = why_over(letter["failures"]) or CAUSES.get(reason, reason)
     return f"This job died after {after}, because {cause}."
 
 
@@ -62,7 +61,9 @@ def timeline(job: Row, letter: Row | None) -> Sequence[Row]:
 def _instant(step: Row) -> datetime:
     """Return when a step was, for sorting; notes have it as text."""
     at = step["at"]
-    return datetime.fromisoformat(at) if isinstance(at, str) else at
+    if isinstance(at, str):
+        return datetime.fromisoformat(at)
+    return at
 
 
 def _story(job: Row, letter: Row | None) -> Iterator[Row]:

@@ -149,6 +149,13 @@ class Tokens:
             yield token
 
 
+def tokens_of(file: Path | None) -> Tokens | None:
+    """Return the tokens of a file; None if none is configured."""
+    if file is None:
+        return None
+    return Tokens(file)
+
+
 def _token(line: str) -> Token | None:
     """Parse a line of the file; return None if it is no token."""
     parts = line.split(maxsplit=2)
@@ -157,7 +164,11 @@ def _token(line: str) -> Token | None:
     digest, role, name = parts
     if not _HASH.fullmatch(digest) or role not in ROLES or not _NAME.fullmatch(name):
         return None
-    return Token(digest, ROLES[role], name.strip())
+    return Token(
+        hash=digest,
+        role=ROLES[role],
+        name=name.strip(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

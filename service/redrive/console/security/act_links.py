@@ -42,7 +42,13 @@ class ActLinks:
 
     def sign(self, cell: str, word: str, target: str) -> str:
         """Return a new link's last part of the path."""
-        return str(self._signed.dumps(Act(cell, word, target, token_urlsafe(16))))
+        act = Act(
+            cell=cell,
+            word=word,
+            target=target,
+            id=token_urlsafe(16),
+        )
+        return str(self._signed.dumps(act))
 
     def read(self, text: str) -> Act | None:
         """Return the content of a link; None if it is forged or too old."""

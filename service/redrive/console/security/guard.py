@@ -60,7 +60,8 @@ class Window:
     """Counts requests per key and minute; dropping whole windows keeps it small."""
 
     def __init__(self, most: int, seconds: float = 60.0) -> None:
-        self._most, self._seconds = most, seconds
+        self._most = most
+        self._seconds = seconds
         self._until = 0.0
         self._counts: dict[str, int] = {}
 

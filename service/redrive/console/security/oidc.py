@@ -58,7 +58,8 @@ class Provider:
     """An identity provider. It need not be reachable before the first sign-in."""
 
     def __init__(self, client: Client, roles: Mapping[str, Role]) -> None:
-        self.client, self._roles = client, roles
+        self.client = client
+        self._roles = roles
         issuer = client.issuer.rstrip("/")
         self._app: Any = OAuth().register(  # pyright: ignore[reportUnknownMemberType] # untyped
             "oidc",
@@ -123,7 +124,8 @@ class Provider:
             "aud": {"values": [self.client.client_id]},
         }
         token: Mapping[str, Any] = await self._app.authorize_access_token(
-            request, claims_options=ours
+            request,
+            claims_options=ours,
         )
         return token
 

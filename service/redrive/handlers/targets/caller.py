@@ -176,11 +176,19 @@ class _Network(httpcore.AsyncNetworkBackend):
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return await self._backend.connect_tcp(
-                    address, port, share, local_address, socket_options
+                    address,
+                    port,
+                    share,
+                    local_address,
+                    socket_options,
                 )
 
         return await self._backend.connect_tcp(
-            last, port, share, local_address, socket_options
+            last,
+            port,
+            share,
+            local_address,
+            socket_options,
         )
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
@@ -246,7 +254,11 @@ class _Caller:
         answer = Answer(response.status, headers)
         is_readable = "content-encoding" not in headers
         text = _text(read, self.known) if is_readable else ""
-        return TargetError(self._host, answer, text)
+        return TargetError(
+            host=self._host,
+            response=answer,
+            body=text,
+        )
 
     def _headers(self, job: Job, body: bytes) -> list[tuple[bytes, bytes]]:
         key = quote(job.key, safe=PRINTABLE)
@@ -274,7 +286,9 @@ def _traceparent(job: Job) -> str | None:
     trace = current_traceparent() or job.headers.get("traceparent")
     if not isinstance(trace, str):
         return None
-    return trace if trace.isascii() and trace.isprintable() else None
+    if trace.isascii() and trace.isprintable():
+        return trace
+    return None
 
 
 def _pool(

@@ -21,7 +21,12 @@ from redrive.handlers.arguments import LEAST_RATE, MOST_RATE
 from redrive.rules.attempts.policy import MAX_BACKOFF, MAX_WINDOW, OnDeath
 from redrive.rules.dead_letters.heal import MOST_CANARIES, Heal
 from redrive.rules.scheduling.slots import CatchUp
-from redrive.rules.yaml_text import NotReadable, read_yaml
+from redrive.rules.yaml_text import (
+    UNREADABLE,
+    first_fault,
+    read_yaml,
+    why_unreadable,
+)
 
 FRAMING = frozenset({"connection", "content-length", "transfer-encoding", "upgrade"})
 """Headers that say where a request ends; a second opinion would let a payload begin one."""
@@ -131,7 +136,7 @@ def load(path: Path) -> Targets:
     try:
         read = Targets.model_validate(_read_yaml(path))
     except ValidationError as error:
-        raise _refused(path, _first_fault(error)) from None
+        raise _refused(path, first_fault(error)) from None
 
     for kind, target in read.targets.items():
         if not KIND.fullmatch(kind):
@@ -148,13 +153,6 @@ def load(path: Path) -> Targets:
     return read
 
 
-def _first_fault(error: ValidationError) -> str:
-    """Return the first wrong field and its fault, without its value."""
-    first, *_ = error.errors(include_input=False, include_url=False)
-    where = ".".join(map(str, first["loc"])) or "the file"
-    return f"{where}: {first['msg']}"
-
-
 def _read_yaml(path: Path) -> Any:
     if not all(map(find_spec, ("httpcore", "yaml"))):  # the extra `http`
         how = "pip install 'redrive[http]'"
@@ -163,12 +161,8 @@ def _read_yaml(path: Path) -> Any:
 
     try:
         return read_yaml(path.read_text())
-    except OSError as error:
-        raise _refused(path, f"it cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise _refused(path, "it cannot be read: it is not text") from None
-    except NotReadable as error:
-        raise _refused(path, str(error)) from None
+    except UNREADABLE as error:
+        raise _refused(path, why_unreadable(error)) from None
 
 
 def _refused(path: Path, why: str) -> SettingsError:

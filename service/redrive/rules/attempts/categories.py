@@ -144,7 +144,9 @@ def category_of(evidence: Evidence) -> Category:
 def _category_of_status(status: int | None) -> Category | None:
     if status is None:
         return None
-    return Category.TRANSIENT if status >= FIRST_SERVER_ERROR else BY_STATUS.get(status)
+    if status >= FIRST_SERVER_ERROR:
+        return Category.TRANSIENT
+    return BY_STATUS.get(status)
 
 
 def _category_of_sqlstate(sqlstate: str | None) -> Category | None:
@@ -243,12 +245,16 @@ def _look_up(value: object, *path: str) -> object:
 
 
 def _dict(value: object) -> dict[object, Any]:
-    return cast("dict[object, Any]", value) if type(value) is dict else {}
+    if type(value) is dict:
+        return cast("dict[object, Any]", value)
+    return {}
 
 
 def _status(value: object) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if FIRST_STATUS <= value <= LAST_STATUS else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    if FIRST_STATUS <= value <= LAST_STATUS:
+        return value
     return None
 
 

@@ -126,9 +126,9 @@ def describe(
     except BaseException:  # noqa: BLE001 # the job must be settled despite any error
         return made_up(
             "UnprintableError",
-            "the failure itself could not be recorded",
-            Category.OTHER,
-            kind,
+            message="the failure itself could not be recorded",
+            category=Category.OTHER,
+            kind=kind,
         )
 
 
@@ -138,7 +138,11 @@ def made_up(
     """Record a failure without an exception, such as a killed process or a deadline."""
     fingerprint = _hash(kind, error_class, normalise(message))
     return Failure(
-        error_class, clean(message, MAX_MESSAGE), category, fingerprint, detail
+        error_class=error_class,
+        message=clean(message, MAX_MESSAGE),
+        category=category,
+        fingerprint=fingerprint,
+        detail=detail,
     )
 
 
@@ -160,7 +164,13 @@ def reported(  # noqa: PLR0913 # the fields of a failure
 
     fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
     detail = {"stack": frames} if frames else {}
-    return Failure(name, text, category, fingerprint, detail)
+    return Failure(
+        error_class=name,
+        message=text,
+        category=category,
+        fingerprint=fingerprint,
+        detail=detail,
+    )
 
 
 def _category_by_name(name: str, text: str) -> Category:
@@ -182,7 +192,9 @@ def safe_text(error: BaseException) -> str:
     except BaseException:  # noqa: BLE001 # __str__ may raise anything, SystemExit too
         return "<its __str__ raised>"
 
-    return text if type(text) is str else "<its __str__ returned no text>"
+    if type(text) is str:
+        return text
+    return "<its __str__ returned no text>"
 
 
 def clean(text: str, limit: int) -> str:
@@ -254,7 +266,15 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
     }
     known = places | _known(evidence, detail)
     retry_after = _retry_after(error)
-    return Failure(name, message, category, fingerprint, known, retry_after, verdict)
+    return Failure(
+        error_class=name,
+        message=message,
+        category=category,
+        fingerprint=fingerprint,
+        detail=known,
+        retry_after=retry_after,
+        verdict=verdict,
+    )
 
 
 def _known(evidence: Evidence, detail: dict[str, Any]) -> dict[str, Any]:

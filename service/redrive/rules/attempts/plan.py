@@ -49,8 +49,8 @@ def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]
     end = float("inf") if window is None else window
     used = earliest_sum = latest_sum = 0.0
     for attempt in range(2, most + 1):
-        earliest = delay(policy, attempt - 1, 0.0, category)
-        latest = delay(policy, attempt - 1, 1.0, category)
+        earliest = delay(policy, attempt=attempt - 1, jitter=0.0, category=category)
+        latest = delay(policy, attempt=attempt - 1, jitter=1.0, category=category)
         earliest_sum += earliest
         used += earliest if policy.window is None else counted_wait(earliest)
         if used > end:
@@ -58,11 +58,11 @@ def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]
 
         latest_sum = min(end, latest_sum + latest)
         yield Planned(
-            attempt,
-            earliest,
-            latest,
-            earliest_sum,
-            latest_sum,
+            attempt=attempt,
+            earliest=earliest,
+            latest=latest,
+            after_earliest=earliest_sum,
+            after_latest=latest_sum,
         )
 
 

@@ -364,7 +364,9 @@ def _treated_as(failure: Failure) -> Category:
 
     A handler's rule that says `retry` states that time helps.
     """
-    return Category.TRANSIENT if failure.verdict == "retry" else failure.category
+    if failure.verdict == "retry":
+        return Category.TRANSIENT
+    return failure.category
 
 
 def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:

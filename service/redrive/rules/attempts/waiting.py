@@ -230,11 +230,12 @@ def ago(at: datetime, now: datetime) -> str:
 
 def span(seconds: float) -> str:
     """Format a duration in the unit that fits: 5 s, 3 min, 2 h, 4 days."""
-    units = (("days", DAY, 2 * DAY), ("h", HOUR, HOUR), ("min", MINUTE, MINUTE))
-    for unit, size, shortest in units:
-        if seconds >= shortest:
-            return f"{seconds / size:.0f} {unit}"
-
+    if seconds >= 2 * DAY:
+        return f"{seconds / DAY:.0f} days"
+    if seconds >= HOUR:
+        return f"{seconds / HOUR:.0f} h"
+    if seconds >= MINUTE:
+        return f"{seconds / MINUTE:.0f} min"
     return f"{seconds:.0f} s"
 
 
@@ -269,8 +270,10 @@ def _limited(line: Line, job: Waiting, around: Around) -> Why:
 
 def _use(line: Line) -> str:
     """Say what the limit does at the moment, and the job's place in line."""
-    more = " or later" if line.place > MOST_AHEAD else ""
-    place = f"it is the {_nth(line.place)}{more} in line"
+    place = f"it is the {_nth(line.place)} in line"
+    if line.place > MOST_AHEAD:
+        place = f"it is the {_nth(line.place)} or later in line"
+
     if line.concurrency is not None and line.used >= line.concurrency:
         return f"holds {line.used} of {line.concurrency}; {place}"
     if line.rate is not None:
@@ -332,7 +335,9 @@ def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
 
 
 def _behind_breaker(breaker: Breaker | None, now: datetime) -> Why | None:
-    return Why(Code.BREAKER_OPEN, _open(breaker, now)) if breaker else None
+    if breaker is None:
+        return None
+    return Why(Code.BREAKER_OPEN, _open(breaker, now))
 
 
 def _open(breaker: Breaker, now: datetime) -> str:
@@ -367,9 +372,8 @@ def _paused(queue: str, around: Around) -> Why | None:
         return None
 
     since = clock(pause.at, around.now)
-    return Why(
-        Code.QUEUE_PAUSED, f"{pause.by} paused queue {queue} at {since}: {pause.why}"
-    )
+    text = f"{pause.by} paused queue {queue} at {since}: {pause.why}"
+    return Why(Code.QUEUE_PAUSED, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,11 +390,21 @@ class _Coverage:
 
 
 def _coverage(job: Waiting, workers: Sequence[Worker]) -> _Coverage:
-    of_kind = [worker for worker in workers if worker.handles(job.kind)]
-    of_queue = [worker for worker in workers if worker.serves(job.queue)]
-    queues = {queue for worker in of_kind for queue in worker.queues or ()}
-    kinds = {kind for worker in of_queue for kind in worker.kinds or ()}
-    return _Coverage(sorted(queues), sorted(kinds), is_served=bool(of_queue))
+    queues: set[str] = set()
+    kinds: set[str] = set()
+    is_served = False
+    for worker in workers:
+        if worker.handles(job.kind):
+            queues.update(worker.queues or ())
+        if worker.serves(job.queue):
+            kinds.update(worker.kinds or ())
+            is_served = True
+
+    return _Coverage(
+        queues=sorted(queues),
+        kinds=sorted(kinds),
+        is_served=is_served,
+    )
 
 
 def _without_worker(job: Waiting, around: Around) -> Why | None:
@@ -466,15 +480,18 @@ def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) 
 
 
 def _ahead(jobs: int) -> str:
-    more = " or more" if jobs >= MOST_AHEAD else ""
-    return f"{jobs}{more} due jobs stand before it in its lane"
+    number = str(jobs)
+    if jobs >= MOST_AHEAD:
+        number = f"{jobs} or more"
+    return f"{number} due jobs stand before it in its lane"
 
 
 def _slots(workers: Sequence[Worker]) -> str:
     slots = sum(worker.slots for worker in workers)
     busy = sum(worker.busy for worker in workers)
-    plural = "" if len(workers) == 1 else "s"
-    text = f"{len(workers)} live worker{plural} can run it"
+    text = f"{len(workers)} live workers can run it"
+    if len(workers) == 1:
+        text = "1 live worker can run it"
     if slots:
         text += f", {busy} of {slots} slots busy"
 
@@ -497,7 +514,9 @@ def _matching(kind: str, kinds: Sequence[str]) -> str | None:
 def _some(names: Sequence[str]) -> str:
     text = ", ".join(names[:MOST_SHOWN])
     more = len(names) - MOST_SHOWN
-    return f"{text} and {more} more" if more > 0 else text
+    if more <= 0:
+        return text
+    return f"{text} and {more} more"
 
 
 def _nth(n: int) -> str:

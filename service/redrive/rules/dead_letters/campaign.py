@@ -156,16 +156,18 @@ class Seen:
 
         Then the jobs that were released before may all start now.
         """
-        is_releasing = self.state in RELEASING and self.active_at is not None
-        return is_releasing and self.now - (self.active_at or 0) > AHEAD_SECONDS
+        if self.state not in RELEASING or self.active_at is None:
+            return False
+        return self.now - self.active_at > AHEAD_SECONDS
 
     @property
     def tries_first(self) -> bool:
         """Return True if some canary has not ended."""
         if not self.canaries:
             return False
-        is_fed = self.fed >= self.canaries
-        return not is_fed or (self.ended < self.canaries and self.in_flight > 0)
+        if self.fed < self.canaries:
+            return True
+        return self.ended < self.canaries and self.in_flight > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +190,12 @@ class Step:
         With a rate, each step of a campaign that releases jobs is recorded, because the
         next step has to know when it was; see `Seen.is_late`.
         """
+        if seen.rate is not None and self.state in RELEASING:
+            return False
+
+        before = (seen.state, seen.said, seen.held_since)
         after = (self.state, self.said, self.held_since)
-        is_timed = seen.rate is not None and self.state in RELEASING
-        return not is_timed and after == (seen.state, seen.said, seen.held_since)
+        return after == before
 
     def at_most(self, feed: int, rate: float | None) -> "Step":
         """Return the step with at most `feed` releases; the others stay due."""
@@ -204,7 +209,12 @@ class Step:
 
 def next_step(seen: Seen) -> Step:
     """Decide the next step of a campaign."""
-    stay = Step(seen.state, 0, seen.fed_at, seen.said)
+    stay = Step(
+        state=seen.state,
+        feed=0,
+        fed_at=seen.fed_at,
+        said=seen.said,
+    )
     if seen.state not in GOING:
         return stay
     if seen.place >= seen.matched and not seen.in_flight:
@@ -220,7 +230,12 @@ def next_step(seen: Seen) -> Step:
 
     feed, fed_at = _feed(seen)
     late_before = None if seen.fed else seen.others_late
-    return Step(_phase(seen), feed, fed_at, late_before=late_before)
+    return Step(
+        state=_phase(seen),
+        feed=feed,
+        fed_at=fed_at,
+        late_before=late_before,
+    )
 
 
 def _end(seen: Seen, stay: Step) -> Step:
@@ -237,18 +252,22 @@ def _end(seen: Seen, stay: Step) -> Step:
 
 def _delays_others(seen: Seen) -> bool:
     """Return True if regular jobs wait longer than before the first release."""
-    has_begun = bool(seen.canaries and seen.fed)
-    return has_begun and seen.others_late > (seen.late_before or 0) + RISE_SECONDS
+    if not (seen.canaries and seen.fed):
+        return False
+
+    before = seen.late_before or 0
+    return seen.others_late > before + RISE_SECONDS
 
 
 def _held(seen: Seen, stay: Step) -> Step:
     """Release nothing because regular jobs wait longer; abort after HELD_SECONDS."""
-    late = f"{_lateness(seen)}, {seen.late_before or 0:.0f} s when it began"
+    before = seen.late_before or 0
+    late = f"{_lateness(seen)}, {before:.0f} s when it began"
     since = min(seen.now, seen.held_since or seen.now)  # in case the clock was set back
     if seen.now - since > HELD_SECONDS:
-        return replace(
-            stay, state=State.ABORTED, said=f"{late}; held for {HELD_SECONDS:.0f} s"
-        )
+        said = f"{late}; held for {HELD_SECONDS:.0f} s"
+        return replace(stay, state=State.ABORTED, said=said)
+
     return replace(stay, state=_phase(seen), said=late, held_since=since)
 
 
@@ -307,8 +326,9 @@ def is_version(version: str, wanted: str) -> bool:
 def _phase(seen: Seen) -> State:
     if seen.tries_first:
         return State.CANARY
-    is_full = not seen.canaries or _ramp(seen) >= _most_in_flight(seen.rate)
-    return State.RUNNING if is_full else State.RAMP
+    if seen.canaries and _ramp(seen) < _most_in_flight(seen.rate):
+        return State.RAMP
+    return State.RUNNING
 
 
 def _fault(seen: Seen) -> str | None:
@@ -354,11 +374,10 @@ def _too_many(seen: Seen) -> str:
 
 def _open(seen: Seen) -> list[str]:
     """Return the open breakers of its kinds that it does not wait for."""
+    states = seen.breakers or {}
+    is_open = {name for name, state in states.items() if state == "open"}
     wanted = seen.wanted_breakers or {}
-    states = (seen.breakers or {}).items()
-    return sorted(
-        name for name, state in states if state == "open" and name not in wanted
-    )
+    return sorted(is_open - wanted.keys())
 
 
 def _waits_for(seen: Seen) -> str | None:
@@ -392,7 +411,8 @@ def _wrong_version(seen: Seen) -> str | None:
     wanted = seen.wanted_version
     if not wanted:
         return None
-    if seen.versions and all(is_version(version, wanted) for version in seen.versions):
+    are_wanted = [is_version(version, wanted) for version in seen.versions]
+    if are_wanted and all(are_wanted):
         return None
     running = ", ".join(seen.versions) or "none"
     return f"version {wanted} is not what all workers of its kinds run: {running}"

@@ -153,6 +153,24 @@ class _Counted(NamedTuple):
     jobs: int
     others: int
 
+    @property
+    def n(self) -> int:
+        """Return the number of jobs that meet the condition."""
+        return self.jobs.bit_count()
+
+    @property
+    def base_n(self) -> int:
+        """Return the number of other jobs that meet the condition."""
+        return self.others.bit_count()
+
+    def both(self, other: "_Counted") -> "_Counted":
+        """Return the jobs that meet both conditions, under this one."""
+        return _Counted(
+            condition=self.condition,
+            jobs=self.jobs & other.jobs,
+            others=self.others & other.others,
+        )
+
 
 class _Look(NamedTuple):
     """Comparison with a base: all fields, and fields that a finding must include."""
@@ -196,15 +214,31 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
     others = _enough(base for base in bases if base.name == "other_kinds")
     read = _enough(map(_only_read, of_kind))
     if whole is not None and read == whole:
-        yield _Look(whole, _is_any, _is_any)
+        yield _Look(
+            base=whole,
+            fields=_is_any,
+            about=_is_any,
+        )
         return
     if read is not None:
-        yield _Look(read, _is_content, _is_any)
+        yield _Look(
+            base=read,
+            fields=_is_content,
+            about=_is_any,
+        )
 
     if whole is not None:
-        yield _Look(whole, _is_around, _is_any)
+        yield _Look(
+            base=whole,
+            fields=_is_around,
+            about=_is_any,
+        )
     elif others is not None:
-        yield _Look(others, SHARED_FIELDS.__contains__, _is_any)
+        yield _Look(
+            base=others,
+            fields=SHARED_FIELDS.__contains__,
+            about=_is_any,
+        )
 
 
 def _only_read(base: Base) -> Base:
@@ -268,7 +302,12 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
     pairs = [pair for pair in combinations(paired, 2) if any(map(look.is_about, pair))]
     counted = list(filter(look.is_about, every))
     tests = len(counted) + 2 * len(pairs)
-    trial = _Trial(len(jobs), look.base, level, tests)
+    trial = _Trial(
+        jobs=len(jobs),
+        base=look.base,
+        level=level,
+        tries=tests,
+    )
     single = trial.best_of_each_field(counted)
     if any(map(_is_clear, single)):
         return single
@@ -284,7 +323,11 @@ def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
     """Return the conditions to try. A condition that all jobs meet is left out."""
     others = look.base.jobs
     counted = [
-        _Counted(one, _met(one, jobs), _met(one, others))
+        _Counted(
+            condition=one,
+            jobs=_met(one, jobs),
+            others=_met(one, others),
+        )
         for one in _conditions(jobs, others, look.fields)
     ]
     return [c for c in counted if not _tells_nothing(c, len(jobs), len(others))]
@@ -387,7 +430,7 @@ def _met(condition: Condition, jobs: Iterable[Observed]) -> int:
 
 
 def _tells_nothing(counted: _Counted, jobs: int, others: int) -> bool:
-    return counted.jobs.bit_count() == jobs and counted.others.bit_count() == others
+    return counted.n == jobs and counted.base_n == others
 
 
 def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counted]:
@@ -396,19 +439,16 @@ def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counte
     def rank(one: _Counted) -> tuple[float, int]:
         return -_more(one, jobs, others), _ORDER[one.condition.test]
 
-    likely = [c for c in counted if c.jobs.bit_count() >= jobs / 2 and c.others]
+    likely = [c for c in counted if c.n >= jobs / 2 and c.others]
     likely.sort(key=rank)
     return _one_of_each(likely)[:MAX_PAIRED]
 
 
 def _more(counted: _Counted, jobs: int, others: int) -> float:
     """Return G if the jobs meet the condition more often than the others, else 0."""
-    n = counted.jobs.bit_count()
-    base_n = counted.others.bit_count()
-    if n * others <= base_n * jobs:
+    if counted.n * others <= counted.base_n * jobs:
         return 0.0
-
-    return g_test(n, jobs, base_n, others)
+    return g_test(counted.n, jobs, counted.base_n, others)
 
 
 def _one_of_each(counted: Iterable[_Counted]) -> list[_Counted]:
@@ -470,13 +510,14 @@ class _Trial(NamedTuple):
 
     def adds(self, one: _Counted, other: _Counted) -> bool:
         """Return True if `one` still separates the jobs that meet `other`."""
-        jobs = other.jobs.bit_count()
-        others = other.others.bit_count()
-        n = (one.jobs & other.jobs).bit_count()
-        base_n = (one.others & other.others).bit_count()
-        gap = n * others - base_n * jobs  # times jobs * others
-        is_small = gap < MIN_GAP * jobs * others
-        return not is_small and self._is_sure(fisher(n, jobs, base_n, others))
+        both = one.both(other)
+        # The difference of the shares, times both numbers of jobs.
+        gap = both.n * other.base_n - both.base_n * other.n
+        if gap < MIN_GAP * other.n * other.base_n:
+            return False
+
+        chance = fisher(both.n, other.n, both.base_n, other.base_n)
+        return self._is_sure(chance)
 
     def _is_sure(self, chance: float) -> bool:
         """Return True if no try of all is likely to succeed by chance."""
@@ -520,7 +561,8 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
 def sentence(finding: Fields) -> str:
     """Return a finding of `shown` as a sentence."""
     base = _BASES[finding["base"]].format(finding["base_n"])
-    met, jobs = finding["met"], finding["n"]
+    met = finding["met"]
+    jobs = finding["n"]
     base_met = finding["base_met"]
     return f"{met} of {jobs} {finding['says']}; {base_met} of {base} do"
 

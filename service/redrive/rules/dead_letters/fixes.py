@@ -115,7 +115,9 @@ def state_of(group: Fields) -> str:
     """Return the state of a group: open, resolved or regressed."""
     if group["fixed_in"] is None:
         return "open"
-    return "resolved" if group["regressed_at"] is None else "regressed"
+    if group["regressed_at"] is None:
+        return "resolved"
+    return "regressed"
 
 
 def worded(group: Fields) -> str:

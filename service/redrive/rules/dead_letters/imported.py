@@ -134,9 +134,9 @@ def _failure(
 ) -> Failure:
     return reported(
         death["error_class"] or NOT_RECORDED,
-        death["message"] or f"{source} kept no message",
-        frames(death["stack"] or ""),
-        kind,
+        message=death["message"] or f"{source} kept no message",
+        stack=frames(death["stack"] or ""),
+        kind=kind,
         category=death["category"],
         secrets=secrets,
     )
@@ -147,8 +147,10 @@ def frames(stack: str) -> list[Row]:
     text = stack[stack.rfind(_PYTHON_BEGINS) :] if _PYTHON_BEGINS in stack else stack
     for form in _STACKS:
         found = [_frame(place) for place in form.place.finditer(text)]
+        if found and form.is_innermost_first:
+            return found[::-1]
         if found:
-            return found[::-1] if form.is_innermost_first else found
+            return found
 
     return []
 
@@ -245,7 +247,9 @@ def _source_id(name: str, value: object) -> str | None:
 
 
 def _attempts(name: str, value: object) -> int:
-    return 1 if value is None else check_number(name, value, 1, MAX_ATTEMPTS)
+    if value is None:
+        return 1
+    return check_number(name, value, 1, MAX_ATTEMPTS)
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {

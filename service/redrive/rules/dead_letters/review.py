@@ -127,16 +127,21 @@ def shown(found: Fields, cell: str | None = None) -> Review:
     length = span(period.total_seconds())
     place = f" in {cell}" if cell else ""
     return Review(
-        f"Dead letters{place}, the last {length}",
-        list(_headlines(found)),
-        list(_sections(found, now, cell)),
-        list(_commands(found["groups"], cell)),
+        title=f"Dead letters{place}, the last {length}",
+        headlines=list(_headlines(found)),
+        sections=list(_sections(found, now, cell)),
+        commands=list(_commands(found["groups"], cell)),
     )
 
 
 def unanswered(cell: str) -> Review:
     """Return the review of a cell whose database did not answer."""
-    return Review(f"Dead letters in {cell}", ["The database did not answer."], [], [])
+    return Review(
+        title=f"Dead letters in {cell}",
+        headlines=["The database did not answer."],
+        sections=[],
+        commands=[],
+    )
 
 
 def _headlines(found: Fields) -> Iterator[str]:
@@ -213,11 +218,11 @@ def _with_open(groups: Iterable[Fields]) -> Iterator[Fields]:
 
 def _of_owners(found: Sequence[Fields], now: datetime) -> Section:
     return Section(
-        "Whose",
-        ("owner", "open", "oldest"),
-        [_owned(row, now) for row in found[:MOST]],
-        frozenset({"open"}),
-        "No open dead letters.",
+        title="Whose",
+        columns=("owner", "open", "oldest"),
+        rows=[_owned(row, now) for row in found[:MOST]],
+        right=frozenset({"open"}),
+        empty="No open dead letters.",
     )
 
 
@@ -235,7 +240,12 @@ def _owner(row: Fields) -> str:
 
 def _of_oldest(found: Iterable[Fields], now: datetime, cell: str | None) -> Section:
     rows = [_old(row, now, cell) for row in found]
-    return Section("Oldest", _OLD_COLUMNS, rows, frozenset({"id"}))
+    return Section(
+        title="Oldest",
+        columns=_OLD_COLUMNS,
+        rows=rows,
+        right=frozenset({"id"}),
+    )
 
 
 _OLD_COLUMNS = ("id", "queue", "kind", "error", "owner", "died")
@@ -255,7 +265,12 @@ def _old(row: Fields, now: datetime, cell: str | None) -> Sequence[str]:
 def _of_groups(title: str, groups: Iterable[Fields], now: datetime) -> Section:
     shown = islice(groups, MOST)
     rows = [_of_group(group, now) for group in shown]
-    return Section(title, _GROUP_COLUMNS, rows, _GROUP_COUNTS)
+    return Section(
+        title=title,
+        columns=_GROUP_COLUMNS,
+        rows=rows,
+        right=_GROUP_COUNTS,
+    )
 
 
 _GROUP_COUNTS = frozenset({"open", "new", "before"})
@@ -287,7 +302,12 @@ def _of_campaigns(found: Sequence[Fields], now: datetime, cell: str | None) -> S
     columns = ("campaign", "state", "by", "started", *counts, "why")
     right = frozenset({"campaign", *counts})
     rows = [_campaign(row, now, cell) for row in found[:MOST]]
-    return Section("Redrives", columns, rows, right)
+    return Section(
+        title="Redrives",
+        columns=columns,
+        rows=rows,
+        right=right,
+    )
 
 
 def _campaign(row: Fields, now: datetime, cell: str | None) -> Sequence[str]:

@@ -81,9 +81,14 @@ class Seen:
     @property
     def started(self) -> dict[str, Member]:
         """Return the campaigns that are started, the leader first."""
-        names = sorted(self.members, key=lambda cell: (cell != self.cell, cell))
-        found = ((cell, self.members[cell]) for cell in names)
-        return {cell: member for cell, member in found if member is not None}
+        found: dict[str, Member] = {}
+        followers = self.members.keys() - {self.cell}
+        for cell in (self.cell, *sorted(followers)):
+            member = self.members.get(cell)
+            if member is not None:
+                found[cell] = member
+
+        return found
 
 
 def who_leads(counts: Mapping[str, int | None]) -> str | None:
@@ -106,16 +111,22 @@ def shares(
     the time, so two drivers never give away the same part.
     """
     known = [count for count in counts.values() if count]
-    weights = {
-        cell: sum(known) / len(known) if count is None else count
-        for cell, count in counts.items()
-        if known and count != 0
-    }
+    if not known:
+        return {}
+
+    mean = sum(known) / len(known)
+    weights: dict[str, float] = {}
+    for cell, count in counts.items():
+        if count is None:
+            weights[cell] = mean
+        elif count:
+            weights[cell] = count
+
+    if rate is None:
+        return dict.fromkeys(weights)
+
     whole = sum(weights.values())
-    return {
-        cell: None if rate is None else rate * weight / whole
-        for cell, weight in weights.items()
-    }
+    return {cell: rate * weight / whole for cell, weight in weights.items()}
 
 
 def due(seen: Seen) -> list[Action]:
@@ -143,20 +154,26 @@ def left(seen: Seen, act: Act, why: str) -> list[Action]:
     if leader is None or leader.state is not State.DONE:
         return []
 
-    return [
-        Action(cell, act, f"{seen.leader}: {why}"[:REASON_LENGTH])
-        for cell, member in seen.started.items()
-        if member.state in GOING or (act is Act.CANCEL and member.state not in _OVER)
-    ]
+    reason = f"{seen.leader}: {why}"[:REASON_LENGTH]
+    cells = _unfinished(seen) if act is Act.CANCEL else _going(seen)
+    return [Action(cell, act, reason) for cell in cells]
+
+
+def _unfinished(seen: Seen) -> list[str]:
+    """Return the cells whose campaign is not over."""
+    started = seen.started.items()
+    return [cell for cell, member in started if member.state not in _OVER]
+
+
+def _going(seen: Seen) -> list[str]:
+    """Return the cells whose campaign is under way."""
+    started = seen.started.items()
+    return [cell for cell, member in started if member.state in GOING]
 
 
 def _cancels(seen: Seen, leader: Member) -> list[Action]:
     why = _with(seen, leader.said)
-    return [
-        Action(cell, Act.CANCEL, why)
-        for cell, member in seen.started.items()
-        if member.state not in _OVER
-    ]
+    return [Action(cell, Act.CANCEL, why) for cell in _unfinished(seen)]
 
 
 def _stopped(seen: Seen, leader: Member) -> str | None:
@@ -170,11 +187,12 @@ def _stopped(seen: Seen, leader: Member) -> str | None:
 
 
 def _pauses(seen: Seen, why: str) -> list[Action]:
-    return [
-        Action(cell, Act.PAUSE, why if cell == seen.cell else _with(seen, why))
-        for cell, member in seen.started.items()
-        if member.state in GOING
-    ]
+    actions: list[Action] = []
+    for cell in _going(seen):
+        reason = why if cell == seen.cell else _with(seen, why)
+        actions.append(Action(cell, Act.PAUSE, reason))
+
+    return actions
 
 
 def _is_proven(leader: Member) -> bool:
@@ -193,7 +211,8 @@ def _continue(seen: Seen) -> list[Action]:
         elif is_held(seen.leader, member):
             acts[cell] = Act.RESUME
 
-    return [Action(cell, act, _with(seen, None)) for cell, act in acts.items()]
+    why = _with(seen, None)
+    return [Action(cell, act, why) for cell, act in acts.items()]
 
 
 def is_held(leader: str, member: Member) -> bool:

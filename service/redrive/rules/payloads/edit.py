@@ -203,7 +203,12 @@ def _changed(operation: Operation) -> Iterator[str]:
 
 def without_values(patch: Patch) -> Patch:
     """Return a patch without its values, to store beside encrypted data."""
-    return [{k: v for k, v in operation.items() if k != "value"} for operation in patch]
+    recorded: list[Operation] = []
+    for operation in patch:
+        kept = {name: part for name, part in operation.items() if name != "value"}
+        recorded.append(kept)
+
+    return recorded
 
 
 def encoded(patch: Patch) -> str:

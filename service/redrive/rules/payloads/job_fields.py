@@ -257,7 +257,8 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
         job[name] = field.check(name, value)
 
     if job["kind"] is None:
-        path, rule = "kind", "is missing"
+        path = "kind"
+        rule = "is missing"
         raise InvalidJob(path, rule)
     if len(fields) > FEW or "payload" not in fields:
         _check_together(job, fields)

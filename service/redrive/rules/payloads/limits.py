@@ -97,12 +97,16 @@ def check_priority(field: str, value: object) -> int:
 
 def check_max_attempts(field: str, value: object) -> int | None:
     """Return `value` if it is None or a number of attempts, else raise InvalidJob."""
-    return None if value is None else check_number(field, value, 1, MAX_ATTEMPTS)
+    if value is None:
+        return None
+    return check_number(field, value, 1, MAX_ATTEMPTS)
 
 
 def check_version(field: str, value: object) -> int | None:
     """Return `value` if it is None or a payload version, else raise InvalidJob."""
-    return None if value is None else check_number(field, value, 1, MAX_VERSION)
+    if value is None:
+        return None
+    return check_number(field, value, 1, MAX_VERSION)
 
 
 def check_duration(field: str, value: Any) -> float | None:
@@ -123,7 +127,9 @@ def check_duration(field: str, value: Any) -> float | None:
 
 def check_delay(field: str, value: Any) -> float | None:
     """Return a delay in seconds, or None; 0 is allowed. Raises InvalidJob."""
-    return 0.0 if value in (0, NO_TIME) else check_duration(field, value)
+    if value in (0, NO_TIME):
+        return 0.0
+    return check_duration(field, value)
 
 
 def check_names(field: str, value: object) -> list[str] | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
 
 from redrive.rules.payloads import credentials as like
@@ -121,7 +121,8 @@ def redact(
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
 
-    if scrub(str(value), secrets) == str(value):
+    text = str(value)
+    if scrub(text, secrets) == text:
         return value
     return HIDDEN
 
@@ -164,8 +165,10 @@ def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
     """
     found: set[str] = set()
     for name, value in environment.items():
-        found.update([value] if is_secret(name) else ())
-        found.update(value[start:end] for start, end in _addressed(value))
+        if is_secret(name):
+            found.add(value)
+        for start, end in _addressed(value):
+            found.add(value[start:end])
 
     return frozenset(filter(_may_be_searched, found))
 
@@ -183,10 +186,10 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Return a text without credentials: known secret values and known forms."""
     spans = list(_found(text, secrets))
     if not text.isascii() or _INVISIBLE.search(text):
-        seen, starts, ends = _as_seen(text)
-        for start, end in _found(seen, secrets):
+        seen = _as_seen(text)
+        for start, end in _found(seen.text, secrets):
             if start < end:
-                spans.append((starts[start], ends[end - 1]))
+                spans.append(seen.original(start, end))
 
     return _without(spans, text) if spans else text
 
@@ -224,7 +227,7 @@ def _secret_members(
 @lru_cache(4_096)
 def _sounds_secret(name: str) -> bool:
     if not name.isascii() or _INVISIBLE.search(name):
-        name = _as_seen(name)[0]
+        name = _as_seen(name).text
 
     words = [word.lower() for word in _WORD.findall(name)]
     if _is_about_one(words):
@@ -251,10 +254,11 @@ def _are_secret(words: list[str]) -> bool:
 
 def _is_about_one(words: list[str]) -> bool:
     """Return True if a name only describes a secret, or counts tokens."""
-    return len(words) > 1 and (
-        words[-1] in like.DESCRIBING
-        or (words[-1] == "tokens" and words[0] in like.COUNTING)
-    )
+    if len(words) <= 1:
+        return False
+    if words[-1] in like.DESCRIBING:
+        return True
+    return words[-1] == "tokens" and words[0] in like.COUNTING
 
 
 def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
@@ -287,10 +291,17 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
     If the search takes too long, the whole text is one position.
     """
-    is_few = len(secrets) <= MAX_SECRETS
-    forms = {form for secret in secrets for form in _forms(secret)} if is_few else ()
-    if not is_few or len(forms) * len(text) > MAX_WORK:
-        yield (0, len(text))
+    whole = (0, len(text))
+    if len(secrets) > MAX_SECRETS:
+        yield whole
+        return
+
+    forms: set[str] = set()
+    for secret in secrets:
+        forms |= _forms(secret)
+
+    if len(forms) * len(text) > MAX_WORK:
+        yield whole
         return
 
     for form in forms:
@@ -308,7 +319,9 @@ def _places(form: str, text: str) -> Iterator[Span]:
 def _forms(secret: str) -> set[str]:
     """Return the forms of a text inside another text, if it is long enough."""
     if secret.isascii() and secret.isalnum():
-        return {secret} if len(secret) >= SHORTEST_SECRET else set()
+        if len(secret) >= SHORTEST_SECRET:
+            return {secret}
+        return set()
 
     forms: set[str] = set()
     # URL forms come last, because a lone surrogate cannot be in a URL.
@@ -394,7 +407,10 @@ def _end_of_brackets(text: str, start: int) -> int:
     """Return the end of the bracket at `start`, or of a text that was cut off."""
     depth = 0
     for found in _BRACKETS.finditer(text, start):
-        depth += (found[0] in "[{(") - (found[0] in "]})")
+        if found[0] in "[{(":
+            depth += 1
+        elif found[0] in "]})":
+            depth -= 1
         if not depth:
             return found.end()
 
@@ -440,7 +456,9 @@ def _leaked(leak: like.Leak, text: str) -> Iterator[Span]:
     has_name = "name" in leak.pattern.groupindex
     for found in leak.pattern.finditer(text):
         start, end = found.span("secret")
-        if has_name and (not _sounds_secret(found["name"]) or _is_prose(text, start)):
+        if has_name and not _sounds_secret(found["name"]):
+            continue
+        if has_name and _is_prose(text, start):
             continue
         yield (start, end)
 
@@ -476,9 +494,11 @@ def _luhn_sum(digits: str) -> int:
 def _is_signed(text: str) -> bool:
     """Return True for a signed token, and False for other text in base64."""
     head, dot, _ = text.partition(".")
-    return bool(dot) and bool(
-        like.SIGNED_HEAD.search(head) or like.SIGNED_BODY.match(text)
-    )
+    if not dot:
+        return False
+    if like.SIGNED_HEAD.search(head):
+        return True
+    return like.SIGNED_BODY.match(text) is not None
 
 
 def _is_iban(text: str) -> bool:
@@ -497,11 +517,22 @@ _CHECKED = (
 """Forms that many other texts have, too, and what tells them apart."""
 
 
-def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
-    """Return a text as a reader sees it, and the positions of its characters.
+class _Seen(NamedTuple):
+    """Text as a reader sees it; where each character starts and ends in the original."""
 
-    The positions are the start and the end in the original text. Characters that a repr
-    or JSON has escaped count as the real characters.
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+    def original(self, start: int, end: int) -> Span:
+        """Return the position of a part in the original text."""
+        return self.starts[start], self.ends[end - 1]
+
+
+def _as_seen(text: str) -> _Seen:
+    """Return a text as a reader sees it.
+
+    Characters that a repr or JSON has escaped count as the real characters.
     """
     seen: list[str] = []
     starts: list[int] = []
@@ -512,7 +543,11 @@ def _as_seen(text: str) -> tuple[str, list[int], list[int]]:
             starts.append(found.start())
             ends.append(found.end())
 
-    return "".join(seen), starts, ends
+    return _Seen(
+        text="".join(seen),
+        starts=starts,
+        ends=ends,
+    )
 
 
 @lru_cache(4_096)

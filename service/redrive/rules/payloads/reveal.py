@@ -35,7 +35,9 @@ def _revealed(shown: Any, kept: Any) -> Any:
 
 
 def _text_of(secret: Any) -> Any:
-    return secret.decode() if isinstance(secret, bytes) else secret
+    if isinstance(secret, bytes):
+        return secret.decode()
+    return secret
 
 
 def _each(shown: list[Any], kept: list[Any]) -> list[Any]:

@@ -13,9 +13,9 @@ def duration(length: float) -> str:
     """Format seconds with their two largest units: 42 s, 12 min, 3 h 12 min, 2 d 5 h."""
     whole = max(int(length), 0)
     if whole >= _DAY:
-        return _two_units(whole, _DAY, "d", _HOUR, "h")
+        return _two_units(whole, large=_DAY, name="d", small=_HOUR, small_name="h")
     if whole >= _HOUR:
-        return _two_units(whole, _HOUR, "h", _MINUTE, "min")
+        return _two_units(whole, large=_HOUR, name="h", small=_MINUTE, small_name="min")
     if whole >= _MINUTE:
         minutes = whole // _MINUTE
         return f"{minutes} min"

@@ -92,13 +92,13 @@ def declaration(kind: str, queue: str, schedule: Schedule) -> Declaration:
         InvalidJob: a name or the payload is not valid.
     """
     return Declaration(
-        check_name("schedule", schedule.name or kind),
-        check_name("kind", kind),
-        check_name("queue", queue),
-        schedule.cron,
-        schedule.tz,
-        schedule.catch_up,
-        encode_object("payload", schedule.payload, MAX_PAYLOAD_BYTES),
+        name=check_name("schedule", schedule.name or kind),
+        kind=check_name("kind", kind),
+        queue=check_name("queue", queue),
+        cron=schedule.cron,
+        tz=schedule.tz,
+        catch_up=schedule.catch_up,
+        payload=encode_object("payload", schedule.payload, MAX_PAYLOAD_BYTES),
     )
 
 
@@ -122,7 +122,11 @@ def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) ->
         slots = lately(next_at, most=1)
 
     left_out = not slots or slots[0] > next_at
-    return Plan(slots, next_slot(cron, tz, now), left_out)
+    return Plan(
+        slots=slots,
+        next_at=next_slot(cron, tz, now),
+        left_out=left_out,
+    )
 
 
 def next_slot(cron: str, tz: str, after: datetime) -> datetime:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from redrive.encryption import MARK, SEALED, Undecryptable
+from redrive.encryption import SEALED, Undecryptable, without_mark
 from redrive.handlers import Handler
 from redrive.handlers.job import Job
 from redrive.rules.attempts.policy import decide, decide_signal, why_not_started
 from redrive.rules.attempts.settlement import Cancel, NotComplete, Release
-from redrive.rules.model import Reason
+from redrive.rules.model import Claimed, Reason
 from redrive.signals import Signal, seconds
 from redrive.worker.protocol import (
     NO_EXTRAS,
@@ -175,7 +175,9 @@ class Attempt:
         last = self.extras.checkpoint
         if last is not None:
             self.last_checkpoint = opened_checkpoint(
-                self.services.keyring, last, self.work.id
+                self.services.keyring,
+                last,
+                self.work.id,
             )
 
     # ------------------------------------------------------------------ admit
@@ -194,8 +196,7 @@ class Attempt:
         if self.is_cancelled:
             raise Settled(await self._cancelled())
 
-        claimed = claimed_of(self.work.kind, self.work.attempt, self.extras)
-        reason = why_not_started(claimed, self.handler.policy)
+        reason = why_not_started(self._claimed(), self.handler.policy)
         if reason is Reason.EXPIRED:
             await self._tell("on_expired", self.handler.on_expired)
         if reason is not None:
@@ -252,7 +253,7 @@ class Attempt:
         extras = self.extras
         headers = self.extras.headers
         if self.services.keyring is not None:
-            headers = {name: value for name, value in headers.items() if name != MARK}
+            headers = without_mark(headers)
 
         timeout = timedelta(seconds=seconds(self.handler.policy.timeout))
         notes = HandlerNotes(self)
@@ -295,7 +296,12 @@ class Attempt:
         keep = self.handler.keep_result
         result = result_of(self.work.kind, returned) if keep > 0 else None
         if result is not None:
-            text = sealed_note(self.services.keyring, result, "result", self.key)
+            text = sealed_note(
+                self.services.keyring,
+                note=result,
+                what="result",
+                key=self.key,
+            )
             self.returned = Returned(*self.key, text, keep)
 
     def cancel_if_overdue(self, now: float) -> None:
@@ -330,7 +336,7 @@ class Attempt:
         """Decide what follows from an error of the handler or of a step before it."""
         policy = self.handler.policy
         jitter = random.random()
-        claimed = claimed_of(self.work.kind, self.work.attempt, self.extras)
+        claimed = self._claimed()
         if self.is_overdue:
             failure = failures.deadline_exceeded(self)
             return decide(claimed, failure, policy, jitter)
@@ -350,15 +356,20 @@ class Attempt:
         """
         threads = self.services.threads
         was_open = not self.services.leaves_open and await end_transaction(
-            conn, threads
+            conn,
+            threads,
         )
         if settlement is not None:
             return settlement
 
         self.may_be_committed = not was_open
         failure = failures.not_committed(self, was_open=was_open)
-        claimed = claimed_of(self.work.kind, self.work.attempt, self.extras)
-        return decide(claimed, failure, self.handler.policy, random.random())
+        policy = self.handler.policy
+        return decide(self._claimed(), failure, policy, random.random())
+
+    def _claimed(self) -> Claimed:
+        """Return the facts about the job on which policies decide."""
+        return claimed_of(self.work.kind, self.work.attempt, self.extras)
 
     def report(self, settlement: NotComplete) -> Report:
         """Encode how the attempt ended, sealed if failures are."""
@@ -387,7 +398,10 @@ class Attempt:
         """Return the secrets of the job and of this process."""
         if self.known is None:
             self.known = failures.known_secrets(
-                self.services, self.handler, self.work, self.extras
+                self.services,
+                self.handler,
+                self.work,
+                self.extras,
             )
         return self.known
 

@@ -51,7 +51,11 @@ class Dependencies(Watch):
                     open_until, cooldown = breaker
                     open_for = open_until - time.monotonic()
                     return put_off(
-                        name, open_for, cooldown, self._ahead[name], random.random()
+                        name,
+                        open_for=open_for,
+                        cooldown=cooldown,
+                        ahead=self._ahead[name],
+                        jitter=random.random(),
                     )
 
                 self._probed[name] = lease

@@ -55,13 +55,23 @@ def described(attempt: Failing, error: BaseException, **detail: Any) -> Failure:
 def not_started(attempt: Failing, reason: Reason) -> DeadLetter:
     """Return the end of a job that must not start."""
     message = f"not started: {reason}"
-    failure = _not_begun(_made_up(attempt, "NotStarted", message, Category.OTHER))
-    return DeadLetter(reason, failure, refund=True)
+    failure = _made_up(
+        attempt,
+        error_class="NotStarted",
+        message=message,
+        category=Category.OTHER,
+    )
+    return DeadLetter(reason, _not_begun(failure), refund=True)
 
 
 def undecryptable(attempt: Failing, error: Undecryptable) -> DeadLetter:
     """Return the end of a job that cannot be decrypted."""
-    failure = _made_up(attempt, "Undecryptable", str(error), Category.INVALID)
+    failure = _made_up(
+        attempt,
+        error_class="Undecryptable",
+        message=str(error),
+        category=Category.INVALID,
+    )
     return DeadLetter(Reason.UNDECRYPTABLE, _not_begun(failure))
 
 
@@ -69,7 +79,12 @@ def newer_payload(attempt: Failing, version: int) -> DeadLetter:
     """Return the end of a job whose payload version no handler takes."""
     ours = attempt.handler.version
     message = f"the payload has version {version}, the handler takes {ours}"
-    failure = _made_up(attempt, "NewerPayload", message, Category.INVALID)
+    failure = _made_up(
+        attempt,
+        error_class="NewerPayload",
+        message=message,
+        category=Category.INVALID,
+    )
     return DeadLetter(Reason.INVALID_PAYLOAD, _not_begun(failure), refund=True)
 
 
@@ -88,7 +103,12 @@ def deadline_exceeded(attempt: Failing) -> Failure:
     """Record that an async handler was cancelled at its deadline."""
     limit = seconds(attempt.handler.policy.timeout)
     message = f"the attempt took longer than its timeout of {limit:g} s"
-    return _made_up_traced(attempt, "DeadlineExceeded", message, Category.LOST)
+    return _made_up_traced(
+        attempt,
+        error_class="DeadlineExceeded",
+        message=message,
+        category=Category.LOST,
+    )
 
 
 def asked_for(attempt: Failing, signal: Signal) -> Failure:
@@ -97,7 +117,12 @@ def asked_for(attempt: Failing, signal: Signal) -> Failure:
     text = scrubbed(safe_text(signal), attempt.secrets())
     message = text or "asked for by the handler"
     name = type(signal).__name__
-    return _made_up_traced(attempt, name, message, Category.OTHER)
+    return _made_up_traced(
+        attempt,
+        error_class=name,
+        message=message,
+        category=Category.OTHER,
+    )
 
 
 def not_committed(attempt: Failing, *, was_open: bool) -> Failure:
@@ -113,7 +138,12 @@ def not_committed(attempt: Failing, *, was_open: bool) -> Failure:
             " but the handler returned as if it had succeeded"
         )
 
-    return _made_up(attempt, "NotCommitted", message, Category.OTHER)
+    return _made_up(
+        attempt,
+        error_class="NotCommitted",
+        message=message,
+        category=Category.OTHER,
+    )
 
 
 def known_secrets(

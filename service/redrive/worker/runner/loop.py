@@ -72,7 +72,11 @@ class Runner:
         self._reports = Reports(channel, Sampler(channel.send) if samples else None)
         self._tracing = tracing
         self._services = Services(
-            handlers, shared.slots, self._send_soon, where, keyring
+            handlers=handlers,
+            slots=shared.slots,
+            send=self._send_soon,
+            where=where,
+            keyring=keyring,
         )
         self._list: deque[tuple[Jobs, Work]] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -156,7 +160,11 @@ class Runner:
         if report.failure is not None:
             failure = decode_object(report.failure)
             self._services.hooks.died(
-                died.id, died.kind, died.attempt, report.reason or "", failure
+                died.id,
+                died.kind,
+                died.attempt,
+                report.reason or "",
+                failure,
             )
 
     def _stop(self) -> None:
@@ -256,22 +264,26 @@ def _hello(handlers: Handlers) -> Hello:
         for name, breaker in handlers.breakers.items()
     ]
     kinds = [_kind(handler) for handler in handlers]
-    return Hello(kinds, dependencies, list(handlers.schedules.values()))
+    return Hello(
+        kinds=kinds,
+        dependencies=dependencies,
+        schedules=list(handlers.schedules.values()),
+    )
 
 
 def _kind(handler: Handler) -> Kind:
     policy = handler.policy
     return Kind(
-        handler.kind,
-        seconds(policy.timeout),
-        policy.without_rules(),
-        handler.depends_on,
-        handler.queue,
-        handler.on_death == "hold",
-        handler.limits,
-        handler.approval,
-        handler.heal,
-        tuple(sorted(handler.secret)),
-        handler.redrive_rate,
-        handler.repeatable,
+        kind=handler.kind,
+        timeout=seconds(policy.timeout),
+        policy=policy.without_rules(),
+        depends_on=handler.depends_on,
+        queue=handler.queue,
+        holds_key=handler.on_death == "hold",
+        limits=handler.limits,
+        approval=handler.approval,
+        heal=handler.heal,
+        secret=tuple(sorted(handler.secret)),
+        redrive_rate=handler.redrive_rate,
+        repeatable=handler.repeatable,
     )

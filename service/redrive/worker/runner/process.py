@@ -51,12 +51,12 @@ def main(arguments: list[str]) -> int:
 
     gc.freeze()  # what was imported stays: no collection need look at it again
     runner = Runner(
-        Channel(socket.socket(fileno=fd)),
-        SharedState(slots, shared_fd),
-        handlers,
-        msgspec.json.decode(where),
-        tracing,
-        keyring,
+        channel=Channel(socket.socket(fileno=fd)),
+        shared=SharedState(slots, shared_fd),
+        handlers=handlers,
+        where=msgspec.json.decode(where),
+        tracing=tracing,
+        keyring=keyring,
         samples=samples == SAMPLES,
     )
     asyncio.run(runner.run())

@@ -58,7 +58,8 @@ class Reports:
         self.flushed_ns = time.monotonic_ns()
         if self._done:
             self._channel.send(Done(self._done, self._example))
-            self._done, self._example = [], None
+            self._done = []
+            self._example = None
         if self._ended:
             self._channel.send(Ended(self._ended))
             self._ended = []

@@ -32,7 +32,13 @@ def opened_checkpoint(
     keyring: Keyring | None, last: LastCheckpoint, job: int
 ) -> dict[str, Any]:
     """Return the data of the last checkpoint of a job."""
-    opened = open_noted(keyring, last.data, "checkpoint", job, last.delivery)
+    opened = open_noted(
+        keyring,
+        value=last.data,
+        what="checkpoint",
+        job=job,
+        delivery=last.delivery,
+    )
     return opened["data"]
 
 
@@ -64,6 +70,8 @@ def sealed_settlement(
 
     sealed = keyring.seal_failure(settlement.failure.record(), *key)
     failure = replace(
-        settlement.failure, message=sealed["message"], detail=sealed["detail"]
+        settlement.failure,
+        message=sealed["message"],
+        detail=sealed["detail"],
     )
     return replace(settlement, failure=failure)

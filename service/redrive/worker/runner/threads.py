@@ -13,7 +13,8 @@ async def call_in_thread(
     """Call a function in a thread, with the context variables of this task."""
     context = contextvars.copy_context()
     returned, error = await asyncio.get_running_loop().run_in_executor(
-        threads, lambda: context.run(_call, function, arguments)
+        threads,
+        lambda: context.run(_call, function, arguments),
     )
     if error is not None:
         raise error

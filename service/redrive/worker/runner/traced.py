@@ -11,7 +11,11 @@ async def run_traced(attempt: Attempt, tracing: Tracing) -> NotComplete | None:
     work = attempt.work
     headers = read_extras(work.extras).headers
     with tracing.process(
-        attempt.queue, work.kind, work.id, work.attempt, headers
+        attempt.queue,
+        work.kind,
+        work.id,
+        work.attempt,
+        headers,
     ) as span:
         attempt.traceparent = traceparent(span)
         settlement = await attempt.run()
