@@ -151,7 +151,7 @@ def test_a_message_that_comes_back_is_the_same_dead_letter_again(
     queues = Queues(endpoint, name)
     queues.send('{"n": 1}')
     queues.die()
-    running = start(queues, verdict_seconds=600)
+    running = start(queues, verdict_seconds=15)
     wait_for(lambda: len(letters(database)) == 1)
     redrive("dlq", "redrive", "--kind", "sqs.mail", *WHY)
     wait_for(lambda: queues.receive() and not queues.receive())
