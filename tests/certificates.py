@@ -34,7 +34,7 @@ def certificate(
         command += ["-CA", str(signer), "-CAkey", str(signer.with_suffix(".key"))]
     command += ["-keyout", str(made.with_suffix(".key")), "-out", str(made)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False
+        command, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return made

@@ -45,7 +45,7 @@ def ask(
         [promtool, "test", "rules", path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     said = done.stdout + done.stderr

@@ -197,7 +197,7 @@ def test_the_command_answers_over_http(database: Database, tmp_path: Path) -> No
             | {"content-type": "application/json", "authorization": f"Bearer {token}"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=300) as answer:
                 return answer.status
         except urllib.error.HTTPError as error:
             return error.code

@@ -15,7 +15,7 @@ from .conftest import ALERTMANAGER
 def amtool(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run it."""
     return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [program, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -117,7 +117,7 @@ def test_severities_are_ones_pagerduty_knows(
         input=json.dumps(data),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

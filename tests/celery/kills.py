@@ -35,6 +35,10 @@ class Run:
     sessions: int = 0
     figures: str = ""
 
+    @property
+    def kills(self) -> int:
+        return self.children + self.whole + self.sessions
+
     def start(self) -> None:
         self.workers.append(self.shop.worker(level="warning"))
 
@@ -61,10 +65,14 @@ class Run:
 def run(shop: Shop, database: Database, tasks: int, between: float) -> Run:
     """Send the tasks, kill until all is done, and compare both sides."""
     done = Run(shop, database, between)
-    sent = {send(shop, n) for n in range(tasks)}
-    failing = {task for task, fails in sent if fails}
+    sent = {send(shop, n) for n in range(tasks // 2)}
     for _ in range(2):
         done.start()
+    # A busy machine may be done with all tasks before the first kill.
+    while not done.kills:
+        done.kill()
+    sent |= {send(shop, n) for n in range(tasks // 2, tasks)}
+    failing = {task for task, fails in sent if fails}
     kill_until(done, quiet(shop, database))
 
     exhausted = set(shop.lines("exhausted"))

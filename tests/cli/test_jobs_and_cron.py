@@ -309,7 +309,7 @@ def test_migrating_is_safe_to_repeat_and_to_run_many_at_once(server: Server) -> 
                 [sys.executable, "-m", "redrive", *command],
                 capture_output=True,
                 text=True,
-                timeout=90,
+                timeout=300,
                 check=False,
             )
 
@@ -367,7 +367,7 @@ def test_a_broken_pipe_is_no_error(redrive: Redrive, database: Database) -> None
         ["/bin/sh", "-c", f"{command} | head -n 1"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -42,7 +42,7 @@ class Terminal:
         os.close(theirs)
         self.shown = ""
 
-    def wait_for(self, pattern: str, seconds: float = 60) -> str:
+    def wait_for(self, pattern: str, seconds: float = 300) -> str:
         """Read until the pattern has been shown."""
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.shown):
@@ -57,19 +57,31 @@ class Terminal:
             self.shown += chunk.decode(errors="replace")
         return self.shown
 
+    def _reads(self) -> bool:
+        """Read what is there within a moment. Returns whether something was."""
+        if not select.select([self._fd], [], [], 0.05)[0]:
+            return False
+        try:
+            chunk = os.read(self._fd, 4096)
+        except OSError:  # the other side has closed
+            return False
+        self.shown += chunk.decode(errors="replace")
+        return bool(chunk)
+
     def type(self, text: str) -> None:
         """Type a line."""
         os.write(self._fd, text.encode() + b"\r")
 
-    def end(self, seconds: float = 60) -> int:
+    def end(self, seconds: float = 300) -> int:
         """Read on to the end. Returns the exit code."""
         deadline = time.monotonic() + seconds
-        while self.process.poll() is None and time.monotonic() < deadline:
-            if select.select([self._fd], [], [], 0.05)[0]:
-                try:
-                    self.shown += os.read(self._fd, 4096).decode(errors="replace")
-                except OSError:
-                    break
+        has_ended = False
+        while time.monotonic() < deadline:
+            if self._reads():
+                continue
+            if has_ended:  # and all that it has written is read
+                break
+            has_ended = self.process.poll() is not None
         try:
             return self.process.wait(60)
         finally:

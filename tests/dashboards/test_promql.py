@@ -26,7 +26,7 @@ def test_every_query_parses(tool: Callable[[str], str], tmp_path: Path) -> None:
         [tool("promtool"), "check", "rules", path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -237,5 +237,5 @@ def test_what_cannot_work_is_refused_at_once(
 def ends(place: Place) -> None:
     """Wait until none of its processes is left."""
     with contextlib.suppress(AssertionError):
-        wait_for(lambda: not place.processes(), 60)
+        wait_for(lambda: not place.processes())
     assert place.processes() == []

@@ -132,7 +132,7 @@ def running(place: Place) -> Iterator[Running]:
 def page_of(url: str) -> bytes:
     """Return a page; nothing while its server does not listen yet."""
     try:
-        with urlopen(url, timeout=60) as answer:
+        with urlopen(url, timeout=300) as answer:
             return answer.read()
     except HTTPError:
         raise
@@ -145,7 +145,7 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     url = re.search(r"http://127.0.0.1:(\d+)/metrics", running.said)
     assert url
     assert url[1] != "9808"
-    with urlopen(url[0], timeout=60) as answer:
+    with urlopen(url[0], timeout=300) as answer:
         assert b"redrive_dlq_depth" in answer.read()
 
     # The console shows it in a browser.

@@ -98,7 +98,7 @@ def work_side_effect(payload: dict[str, Any], job: Job) -> None:
     job.side_effect("charged", id=f"ch_{job.id}")
 
 
-@jobs.handle("work.until-file", policy=Policy(timeout=120, **AT_ONCE))
+@jobs.handle("work.until-file", policy=Policy(timeout=600, **AT_ONCE))
 def work_until_file(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
     wait_for_file(payload["file"])
@@ -109,14 +109,14 @@ def note_cancelled(payload: dict[str, Any], job: Job) -> None:
     note("cancelled", job)
 
 
-@jobs.handle("cancel.async", policy=Policy(timeout=120), on_cancelled=note_cancelled)
+@jobs.handle("cancel.async", policy=Policy(timeout=600), on_cancelled=note_cancelled)
 async def cancel_async(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
     await asyncio.sleep(100)
     note("end", job)
 
 
-@jobs.handle("cancel.sync", policy=Policy(timeout=120), on_cancelled=note_cancelled)
+@jobs.handle("cancel.sync", policy=Policy(timeout=600), on_cancelled=note_cancelled)
 def cancel_sync(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
     while not job.cancelled:
@@ -551,7 +551,7 @@ async def work_async_until_file(payload: dict[str, Any], job: Job) -> None:
     note("end", job)
 
 
-@jobs.handle("work.child-until-file", policy=Policy(timeout=120, **AT_ONCE))
+@jobs.handle("work.child-until-file", policy=Policy(timeout=600, **AT_ONCE))
 def work_child_until_file(payload: dict[str, Any], job: Job) -> None:
     """Start a process, hold a transaction open, and wait."""
     import psycopg

@@ -620,7 +620,7 @@ class World:
             wait_for(is_ready)
         except AssertionError:
             raise AssertionError(f"a new worker waits: {sorted(waits)}") from None
-        status, _ = worker.stop(60)
+        status, _ = worker.stop()
         assert status == 0, worker.log.read_text()[-2000:]
 
 

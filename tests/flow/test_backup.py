@@ -151,7 +151,7 @@ def test_a_dump_is_restored_on_another_server_under_another_name(
 
     def do(program: str, *arguments: str) -> None:
         command = [at.program(program), *arguments]
-        subprocess.run(command, check=True, capture_output=True, timeout=100)
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
 
     ids = live_until_the_backup(database, workers, run)
     do("pg_dumpall", "--roles-only", f"--file={roles}", f"--dbname={server.url}")

@@ -181,7 +181,7 @@ def test_a_rotation_beside_two_producers_and_a_worker_loses_no_job(
             assert all(p.poll() is None for p in producers)
     finally:
         stop.touch()
-        made = sum(int(p.communicate(timeout=60)[0]) for p in producers)
+        made = sum(int(p.communicate(timeout=300)[0]) for p in producers)
     database.rows("select redrive.resume_v1('later', 'me', 'why')")
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
     assert worker.stop()[0] == 0

@@ -100,7 +100,7 @@ def test_a_worker_that_fell_silent_is_rescued_in_the_next_round(
 
 
 def test_chores_are_taken_once_among_workers(database: Database) -> None:
-    everys = {name: every for name, (every, _) in maintenance.CHORES.items()}
+    everys = dict.fromkeys(maintenance.CHORES, 3600.0)
     first = store.take_chores(database.conn, everys)
 
     assert {"history", "forget", "unhandled"} <= first

@@ -181,7 +181,7 @@ def test_c29_who_waits_from_before_its_end_knows_that_a_job_has_succeeded(
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(database.url, autocommit=True) as conn,
     ):
-        waiting = pool.submit(wait, conn, job, 60)
+        waiting = pool.submit(wait, conn, job, 300)
         looked = "select count(*) from pg_stat_activity where query like '%redrive.outcome_v1%'"
         wait_for(lambda: database.value(looked) > 1)
         workers.run(**LONG)
@@ -225,7 +225,7 @@ def test_one_waits_on_an_async_connection_while_others_work(
             database.url, autocommit=True
         ) as conn:
             job = await enqueue(conn, "returns.value", {"value": 5})
-            return await wait(conn, job, 60)
+            return await wait(conn, job, 300)
 
     assert asyncio.run(waiting()) == Ended("succeeded", 5)
     assert wait(database.conn, enqueue(database.conn, "a.b"), 0.05) == Ended("live")

@@ -190,7 +190,7 @@ def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
             command,
             env=os.environ | {"REDRIVE_DATABASE_URL": pooled_url},
             check=True,
-            timeout=60,
+            timeout=300,
         )
         stopping.set()
         found = sum((producer.result(30) for producer in producers), Counter[str]())
@@ -267,7 +267,7 @@ def look_at(url: str, authority: Path) -> tuple[int, str]:
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     return done.returncode, done.stderr

@@ -32,7 +32,7 @@ class Backup:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [self._programs.program(program), *arguments], check=True, timeout=60
+            [self._programs.program(program), *arguments], check=True, timeout=300
         )
 
     def restore(self) -> None:

@@ -112,15 +112,20 @@ def test_of_an_encrypted_payload_nothing_is_kept(
 
 
 def test_a_worker_that_is_killed_loses_samples_and_no_job(
-    database: Database, workers: Workers
+    database: Database, workers: Workers, tmp_path: Path
 ) -> None:
     worker = workers().wait_ready()
-    done = [enqueue(database.conn, "work.sync", {"seconds": 0.05}) for _ in range(40)]
+    done = [enqueue(database.conn, "work.sync", {"seconds": 0.05}) for _ in range(36)]
+    # The first worker may be done with all others before it is killed.
+    done += [
+        enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(4)
+    ]
     wait_for(workers.ledger)
     kill(database, worker)
+    (tmp_path / "go").touch()
     workers().wait_ready()
     wait_for(lambda: database.value("select not exists (select from redrive.jobs)"))
-    wait_for(lambda: sampled(database, "work.sync"))
+    wait_for(lambda: sampled(database, "work.until-file"))
 
     assert {entry.job for entry in workers.ledger() if entry.phase == "end"} == set(
         done

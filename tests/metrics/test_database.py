@@ -284,7 +284,7 @@ def test_the_exporter_logs_once_that_the_database_is_lost_and_that_it_is_back(
 def _failures(port: int) -> int:
     """How many calls failed in a row, as /readyz says it."""
     try:
-        urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).close()
+        urlopen(f"http://127.0.0.1:{port}/readyz", timeout=300).close()
     except HTTPError as error:
         found = re.search(r"(\d+) calls failed", error.read().decode())
         return int(found[1]) if found else 0
@@ -294,7 +294,7 @@ def _failures(port: int) -> int:
 def _scrape(port: int) -> bytes | None:
     with (
         contextlib.suppress(OSError),
-        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer,
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer,
     ):
         return bytes(answer.read())
     return None

@@ -38,7 +38,7 @@ def leave_behind(system: str, url: str) -> None:
         [PYTHON, PEERS / f"{system}_jobs.py", url],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -113,7 +113,7 @@ def test_sidekiq(
         pytest.skip("needs sidekiq")
     jobs = PEERS / "sidekiq_jobs.rb"
     monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{redis}/0")
-    subprocess.run(["ruby", jobs], check=True, capture_output=True, timeout=60)
+    subprocess.run(["ruby", jobs], check=True, capture_output=True, timeout=300)
     process = ["sidekiq", "-r", jobs, "-q", "critical", "-c", "1"]
     with subprocess.Popen(
         process, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

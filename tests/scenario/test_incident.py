@@ -50,7 +50,7 @@ class Scenario:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             env=os.environ
             | {"REDRIVE_DATABASE_URL": self.database.url, "REDRIVE_ACTOR": "on-call"},
             check=False,

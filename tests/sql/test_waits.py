@@ -24,8 +24,12 @@ READERS = {
 }
 """Volatile functions whose recipes lock nothing."""
 
-LONG = 2.0
-"""Seconds of waiting that are a fault: longer than every lock_timeout that a function sets."""
+LONG = 30.0
+"""Seconds of waiting that are a fault.
+
+This is far longer than every lock_timeout that a function sets: a busy machine may stop
+the server's process for seconds while it waits.
+"""
 
 VOLATILE: LiteralString = """
     select distinct proname::text from pg_proc

@@ -139,7 +139,7 @@ def test_links_lead_from_creation_through_attempts_and_death_to_the_redrive(
         [sys.executable, "-m", "redrive", *command, "--database-url", database.url],
         cwd=ROOT,
         check=True,
-        timeout=60,
+        timeout=300,
         stdout=subprocess.DEVNULL,
     )
     again = run(workers, collector)
