@@ -76,7 +76,7 @@ def kills(database: Database, *, letters: int, times: int, seed: int) -> Figures
             target=drive_until_killed, args=(database.url, campaign, tells)
         )
         driver.start()
-        assert hears.poll(60), "a driver did not begin"
+        assert hears.poll(300), "a driver did not begin"
         time.sleep(chance.uniform(0, LIFE_SECONDS))
         driver.kill()
         driver.join()

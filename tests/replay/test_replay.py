@@ -2,17 +2,23 @@
 
 import inspect
 import json
+import select
 import socket
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from redrive.dry_run import replay
+from redrive.dry_run.bundle import Bundle
+from redrive.dry_run.scene import Request
 from redrive.rules.attempts.failure import made_up
 from redrive.rules.model import Category
 from tests.cli.conftest import Ran, Redrive
 from tests.factories import bury, claim_one, failure, make_job, make_worker
+from tests.flow.harness import wait_for
 from tests.postgres import Database
 from tests.replay import apps
 
@@ -200,6 +206,26 @@ def test_a_refused_call_does_not_hide_the_same_failure(
     found = replayed(redrive, job, "--json").json
 
     assert (found["same_line"], found["refused_calls"]) == (True, 1)
+
+
+def test_a_call_that_is_found_beside_the_start_of_the_attempt_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy machine looked only when the attempt waited for its call, and counted none."""
+    next_line = replay._Lines.next
+
+    def late(self: replay._Lines, *limits: float) -> Any:
+        fds = (self._process.channel, self._process._listener)
+        wait_for(lambda: len(select.select(fds, [], [], 0)[0]) == len(fds))
+        monkeypatch.undo()
+        return next_line(self, *limits)
+
+    now = datetime.now(UTC)
+    letter = Bundle(1, 1, "bank.swallowed", "q", {}, 1, 1, now, now, "1-1/1")
+    monkeypatch.setattr(replay._Lines, "next", late)
+    found = replay.replay_confined(Request("tests.replay.apps:jobs", letter))
+
+    assert found.calls == 1
 
 
 def test_a_process_that_dies_is_told(redrive: Redrive, database: Database) -> None:

@@ -99,7 +99,7 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
         raise CannotConfine(_no_import(process))
 
     limit = DAY if is_watched else began["seconds"] + SLACK_SECONDS
-    calls = process.calls
+    calls = lines.calls
     after_call = DAY if is_watched else AFTER_CALL_SECONDS
     found = lines.next(limit, after_call)
     refused = process.calls - calls
@@ -133,11 +133,17 @@ def _no_import(process: ConfinedProcess) -> str:
 
 
 class _Lines:
-    """JSON lines of a process; `is_over`: it has ended."""
+    """JSON lines of a process.
+
+    Attributes:
+        calls: number of calls that were refused before the last line arrived.
+        is_over: the process has ended.
+    """
 
     def __init__(self, process: ConfinedProcess) -> None:
         self._process = process
         self._received = bytearray()
+        self.calls = 0
         self.is_over = False
 
     def next(self, seconds: float, after_call: float = AFTER_CALL_SECONDS) -> Any:
@@ -153,11 +159,12 @@ class _Lines:
                 self._received = rest
                 return msgspec.json.decode(line)
 
-            calls = self._process.calls
+            # A call that is refused beside a line was made after it.
+            self.calls = self._process.calls
             if self._process.wait(left) and not self._receive():
                 self.is_over = True
                 return None
-            if self._process.calls > calls:
+            if self._process.calls > self.calls:
                 until = min(until, time.monotonic() + after_call)
 
         return None
