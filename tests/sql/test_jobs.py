@@ -126,10 +126,9 @@ def test_pages_follow_each_other_without_a_gap(database: Database) -> None:
     claim(conn, make_worker(conn), 7)
     place, seen = None, []
     while True:
-        page = walk(conn, JobFilter(), place, 13)
-        place = page[-1]["place"]
-        seen += [row["id"] for row in page if row["id"] is not None]
-        if page[-1]["id"] is not None:
+        page, place = walk(conn, JobFilter(), place, 13)
+        seen += [row["id"] for row in page]
+        if place is None:
             break
 
     assert sorted(seen) == database.column("select id from redrive.jobs order by id")
