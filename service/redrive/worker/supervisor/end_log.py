@@ -77,11 +77,11 @@ class EndLog:
 
         failure = _NO_FAILURE if report.failure is None else _identify(report.failure)
         sort = _Sort(
-            held.kind,
-            report.outcome.logged,
-            report.reason,
-            failure.error_class,
-            failure.fingerprint,
+            kind=held.kind,
+            ended=report.outcome.logged,
+            reason=report.reason,
+            error_class=failure.error_class,
+            fingerprint=failure.fingerprint,
         )
         return self._sampler.lets_through(sort, now)
 

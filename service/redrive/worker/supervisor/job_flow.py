@@ -87,7 +87,9 @@ class JobFlow:
                 )
             case Load.STEADY:
                 jobs = self.exchange.run(
-                    now, free_slots=free_slots, linger=self._linger()
+                    now,
+                    free_slots=free_slots,
+                    linger=self._linger(),
                 )
                 self._use_wait()
             case Load.CLAIM_FIRST:

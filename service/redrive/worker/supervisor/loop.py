@@ -105,7 +105,10 @@ class Supervisor:
         self._pool = RunnerPool(options.of_runners(), self._selector.watch)
         self._suspension = Suspension(self._pool)
         self._limits = RunnerLimits(
-            self._pool, self._kinds, self._suspension, options.memory_limit
+            pool=self._pool,
+            kinds=self._kinds,
+            suspension=self._suspension,
+            memory=options.memory_limit,
         )
         self._capacity = Capacity(options.slots)
         self._dispatch = Dispatch(self._pool, self._capacity, self._kinds)
@@ -113,24 +116,29 @@ class Supervisor:
         self._polling = Polling(self._ticked_at)
         self._link = Link(options.database, "redrive worker", lock_timeout=LOCK_TIMEOUT)
         self._guards = Guards(
-            options.ttl,
-            self._pool,
-            self._limits,
-            self._suspension,
-            self._selector,
-            self._polling,
-            self._breakers,
-            self._drain,
+            ttl=options.ttl,
+            pool=self._pool,
+            limits=self._limits,
+            suspension=self._suspension,
+            selector=self._selector,
+            polling=self._polling,
+            breakers=self._breakers,
+            drain=self._drain,
         )
 
     def _build_heartbeat(self) -> None:
         """Build the heartbeat, with a connection of its own."""
         options = self._options
         self._heartbeat_link = Link(
-            options.database, "redrive heartbeat", synchronous_commit="off"
+            options.database,
+            "redrive heartbeat",
+            synchronous_commit="off",
         )
         self._standstill = Standstill(
-            options.ttl, options.queues, self._kinds.names, self.exchange_age
+            options.ttl,
+            options.queues,
+            self._kinds.names,
+            self.exchange_age,
         )
         self._heartbeat = Heartbeat(
             self._heartbeat_link,
@@ -187,12 +195,12 @@ class Supervisor:
         queues = self._options.queues
         self._identity = Identity(self._registration, self._heartbeat)
         self._exchange = Exchange(
-            self._link,
-            self._identity,
-            LaneBook(queues),
-            self._polling,
-            self._telemetry,
-            self._refused,
+            link=self._link,
+            identity=self._identity,
+            lanes=LaneBook(queues),
+            polling=self._polling,
+            telemetry=self._telemetry,
+            on_refused=self._refused,
         )
         self._empty_check = EmptyCheck(self._link, queues, self._telemetry)
         self._queue_check = QueueCheck(self._link, queues, self._telemetry)
@@ -200,101 +208,101 @@ class Supervisor:
     def _build_runner_parts(self) -> None:
         """Build what hears runners, and what gives them jobs."""
         self._inbox = Inbox(
-            self._capacity,
-            self._dispatch,
-            self._breakers,
-            self._exchange,
-            self._drain,
-            self._progress_book,
-            self._samples,
+            capacity=self._capacity,
+            dispatch=self._dispatch,
+            breakers=self._breakers,
+            exchange=self._exchange,
+            drain=self._drain,
+            progress=self._progress_book,
+            samples=self._samples,
         )
         self._crashes = Crashes(
-            self._pool,
-            self._kinds,
-            self._inbox,
-            self._exchange,
-            self._drain,
-            self._telemetry,
-            self._options.where,
+            pool=self._pool,
+            kinds=self._kinds,
+            inbox=self._inbox,
+            exchange=self._exchange,
+            drain=self._drain,
+            telemetry=self._telemetry,
+            where=self._options.where,
         )
         self._job_flow = JobFlow(
-            self._link,
-            self._identity,
-            self._exchange,
-            self._polling,
-            self._drain,
-            self._pool,
-            self._dispatch,
-            self._breakers,
-            self._inbox,
-            self._telemetry,
+            link=self._link,
+            identity=self._identity,
+            exchange=self._exchange,
+            polling=self._polling,
+            drain=self._drain,
+            pool=self._pool,
+            dispatch=self._dispatch,
+            breakers=self._breakers,
+            inbox=self._inbox,
+            telemetry=self._telemetry,
         )
         self._welcome = Welcome(
-            self._kinds,
-            self._schedules,
-            self._identity,
-            self._breakers,
-            self._job_flow,
-            self._polling,
-            self._queue_check,
-            self._telemetry,
+            kinds=self._kinds,
+            schedules=self._schedules,
+            identity=self._identity,
+            breakers=self._breakers,
+            job_flow=self._job_flow,
+            polling=self._polling,
+            queue_check=self._queue_check,
+            telemetry=self._telemetry,
         )
 
     def _build_ends(self) -> None:
         """Build what acts when identities, runners or this worker end."""
         options = self._options
         self._ownership = Ownership(
-            self._link,
-            self._identity,
-            self._heartbeat,
-            self._exchange,
-            self._pool,
-            self._suspension,
-            self._dispatch,
-            self._breakers,
-            self._inbox,
-            self._telemetry,
+            link=self._link,
+            identity=self._identity,
+            heartbeat=self._heartbeat,
+            exchange=self._exchange,
+            pool=self._pool,
+            suspension=self._suspension,
+            dispatch=self._dispatch,
+            breakers=self._breakers,
+            inbox=self._inbox,
+            telemetry=self._telemetry,
         )
         self._runner_care = RunnerCare(
-            self._pool,
-            self._limits,
-            self._suspension,
-            self._selector,
-            self._inbox,
-            self._crashes,
-            self._ownership,
-            self._welcome,
-            self._drain,
-            CodeWatch(options.handlers, self._selector.wake)
+            pool=self._pool,
+            limits=self._limits,
+            suspension=self._suspension,
+            selector=self._selector,
+            inbox=self._inbox,
+            crashes=self._crashes,
+            ownership=self._ownership,
+            welcome=self._welcome,
+            drain=self._drain,
+            code=CodeWatch(options.handlers, self._selector.wake)
             if options.reload
             else None,
         )
         self._shutdown = Shutdown(
-            self._drain,
-            self._pool,
-            self._dispatch,
-            self._breakers,
-            self._exchange,
-            self._identity,
-            self._ownership,
-            self._runner_care,
+            drain=self._drain,
+            pool=self._pool,
+            dispatch=self._dispatch,
+            breakers=self._breakers,
+            exchange=self._exchange,
+            identity=self._identity,
+            ownership=self._ownership,
+            runner_care=self._runner_care,
         )
 
     def _registration(self) -> Registration:
         """Return the registration of this worker, complete once a runner is ready."""
         options = self._options
         return Registration(
-            options.name,
-            options.version,
-            options.ttl,
-            self._kinds.names(),
-            options.queues,
-            self._kinds.depends_on(),
-            self._kinds.holds(),
-            self._kinds.limits(),
-            self._kinds.approvals(),
-            self._kinds.heals(),
-            self._kinds.redrives(),
+            name=options.name,
+            version=options.version,
+            ttl=options.ttl,
+            kinds=self._kinds.names(),
+            queues=options.queues,
+            depends_on=self._kinds.depends_on(),
+            holds=self._kinds.holds(),
+            limits=self._kinds.limits(),
+            approvals=self._kinds.approvals(),
+            heals=self._kinds.heals(),
+            redrives=self._kinds.redrives(),
         )
 
     def _refused(self, held: ClaimedJob, error: psycopg.Error) -> None:
@@ -325,16 +333,16 @@ class Supervisor:
         """Return the health of this worker. Any thread may call it."""
         beat_seconds = self._heartbeat.silent_seconds(now)
         return Health(
-            now - self._ticked_at,
-            now - self._heartbeat.ticked_at,
-            beat_seconds,
-            beat_seconds < self._options.ttl,
-            self._link.failures,
-            self._link.fault,
-            self._standstill.fault(now),
-            self._pool.is_any_ready(),
-            self._drain.is_on,
-            self._maintenance.fault(now),
+            loop_seconds=now - self._ticked_at,
+            heartbeat_thread_seconds=now - self._heartbeat.ticked_at,
+            beat_seconds=beat_seconds,
+            beat_in_time=beat_seconds < self._options.ttl,
+            database_failures=self._link.failures,
+            database_fault=self._link.fault,
+            exchange=self._standstill.fault(now),
+            has_ready_runner=self._pool.is_any_ready(),
+            is_draining=self._drain.is_on,
+            maintenance=self._maintenance.fault(now),
         )
 
     # ------------------------------------------------------------------ the loop

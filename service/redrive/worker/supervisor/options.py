@@ -46,13 +46,13 @@ class WorkerOptions:
     def of_runners(self) -> RunnerOptions:
         """Return the options of the runners."""
         return RunnerOptions(
-            self.handlers,
-            self.targets,
-            self.runners,
-            self.slots,
-            self.memory_limit,
-            self.where,
-            self.environment,
-            self.reload,
-            self.samples,
+            handlers=self.handlers,
+            targets=self.targets,
+            runners=self.runners,
+            slots=self.slots,
+            memory_limit=self.memory_limit,
+            where=self.where,
+            environment=self.environment,
+            reload=self.reload,
+            samples=self.samples,
         )

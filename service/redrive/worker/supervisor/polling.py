@@ -52,7 +52,9 @@ def longest_seconds(others: int, *, is_deaf: bool = False) -> float:
     """Return the longest interval between two polls of a worker with this many others."""
     if is_deaf:
         return min(MAX_LARGE_SECONDS, max(DEAF_SECONDS, DEAF_TURN_SECONDS * others))
-    return MAX_SECONDS if others < MANY_WORKERS else MAX_LARGE_SECONDS
+    if others < MANY_WORKERS:
+        return MAX_SECONDS
+    return MAX_LARGE_SECONDS
 
 
 def delay_seconds(place: int) -> float:

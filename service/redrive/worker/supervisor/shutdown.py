@@ -63,6 +63,7 @@ class Shutdown:
     def _end_before_locked(self) -> None:
         left = len(list(self.exchange.jobs()))
         logger.warning(
-            "stopped before jobs that somebody has locked", extra={"jobs": left}
+            "stopped before jobs that somebody has locked",
+            extra={"jobs": left},
         )
         self.drain.end(1)

@@ -102,7 +102,12 @@ class Telemetry:
         self.errors_in_a_row = 0
         self._queues = queues
         self._shown: set[tuple[str, str]] = set()
-        self.waits = Histogram("", "", ("queue", "kind"), WAIT_BUCKETS)
+        self.waits = Histogram(
+            name="",
+            documentation="",
+            labels=("queue", "kind"),
+            buckets=WAIT_BUCKETS,
+        )
         """Waits by kind, for the series; the metric shows them by queue."""
         self.end_log = EndLog()
         for queue in queues or ("*",):
@@ -261,7 +266,8 @@ class Telemetry:
         for held in jobs:
             self.metrics.stale.add((held.queue, held.kind))
             logger.warning(
-                "stale settlement refused", extra={"job": held.id, "kind": held.kind}
+                "stale settlement refused",
+                extra={"job": held.id, "kind": held.kind},
             )
 
     def rescued(self, lost: int, rescued: int, dead: int) -> None:
@@ -280,7 +286,8 @@ class Telemetry:
         """Count and log the death of a runner, by one of DEATH_CAUSES."""
         self.metrics.runner_deaths.add((cause,))
         logger.warning(
-            "runner died", extra={"cause": cause, "status": status, "running": running}
+            "runner died",
+            extra={"cause": cause, "status": status, "running": running},
         )
 
     def chore_failed(self, chore: str, error: Exception, in_a_row: int) -> None:

@@ -67,7 +67,9 @@ class Apart:
     @property
     def due_at(self) -> float:
         """Return when to retry what was set aside; monotonic."""
-        return self._retry_at if self._pending.aside else float("inf")
+        if self._pending.aside:
+            return self._retry_at
+        return float("inf")
 
     def abandoned(self, held: ClaimedJob) -> None:
         """Note that a job's handler is dead: its open transaction may be ended."""
@@ -154,7 +156,8 @@ class Apart:
         ended = store.end_left_open(conn, sorted(left)) if left else ()
         if ended:
             logger.info(
-                "ended transactions of dead runners", extra={"jobs": len(ended)}
+                "ended transactions of dead runners",
+                extra={"jobs": len(ended)},
             )
 
     def _refused(self, part: SettlementBatch, error: psycopg.Error) -> None:

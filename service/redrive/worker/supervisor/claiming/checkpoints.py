@@ -76,4 +76,10 @@ class Checkpoints:
 
 
 def _noted(held: ClaimedJob, data: str) -> Noted:
-    return Noted(held.worker, held.claim.id, held.id, held.deliveries, data)
+    return Noted(
+        worker=held.worker,
+        claim=held.claim.id,
+        id=held.id,
+        deliveries=held.deliveries,
+        data=data,
+    )

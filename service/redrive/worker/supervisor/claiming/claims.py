@@ -73,7 +73,8 @@ class Claims:
         polling = self._polling
         self.asked_at = now
         self.looks_for_lanes = self._lanes.is_stale(
-            now, was_notified=polling.was_notified
+            now,
+            was_notified=polling.was_notified,
         )
         if self.looks_for_lanes and not self._lanes.known:
             self.look(conn)

@@ -179,7 +179,11 @@ class Exchange:
         jobs: Sequence[ClaimedJob] = []
         if free_slots or self._is_due(now, linger):
             jobs = self._call(
-                now, free_slots, self._pending.take(), lane_wait_ms, meanwhile
+                now,
+                free_slots,
+                self._pending.take(),
+                lane_wait_ms,
+                meanwhile,
             )
 
         if time.monotonic() >= self.available_at:
@@ -242,7 +246,10 @@ class Exchange:
     ) -> None:
         self._telemetry.settled(settlements.held(), cost)
         stale = self._pending.done(
-            settlements, claims, answer.completed, answer.settled
+            settlements,
+            claims,
+            answer.completed,
+            answer.settled,
         )
         self._identity.clear_suspicion(stale)
         if answer.claim_error is None:
@@ -309,7 +316,8 @@ class Exchange:
                 self._side_effects.drop()
                 self._apart.settle(settlements)
             case Trouble.FATAL | Trouble.AGAIN if _may_be_of_one_job(
-                error, settlements
+                error,
+                settlements,
             ):
                 self._settle_in_parts(settlements)
             case Trouble.AGAIN if not _is_unread(settlements, asked):

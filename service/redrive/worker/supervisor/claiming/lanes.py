@@ -152,7 +152,15 @@ class LaneBook:
         # If another worker has swept a lane for all, the claim leaves it out.
         sweeps = None if now >= self._sweep_at else False
         return ClaimRequest(
-            worker, order, places, want, sweeps, after, is_large, lane_wait_ms, arrays
+            worker=worker,
+            lanes=order,
+            places=places,
+            want=want,
+            from_start=sweeps,
+            after=after,
+            is_large=is_large,
+            lane_wait_ms=lane_wait_ms,
+            arrays=arrays,
         )
 
     def get_ready(self) -> None:

@@ -65,7 +65,12 @@ class SettlementBatch:
             for claim, jobs in claims.items()
             if jobs == claim.left and claim.worker == identity
         ]
-        return Settlements(completions, reports, ended, self._results())
+        return Settlements(
+            completions=completions,
+            reports=reports,
+            ended=ended,
+            results=self._results(),
+        )
 
     def _results(self) -> Sequence[Returned]:
         """Return the results to keep. Most workers have none, so it does not look."""
@@ -87,7 +92,8 @@ class SettlementBatch:
             return replace(self, reports=[]), replace(self, completions=[])
         done = self.completions
         ended = self.reports
-        i, j = len(done) // 2, len(ended) // 2
+        i = len(done) // 2
+        j = len(ended) // 2
         first = SettlementBatch(done[:i], ended[:j], self.has_results)
         second = SettlementBatch(done[i:], ended[j:], self.has_results)
         return first, second
@@ -238,24 +244,30 @@ class PendingSettlements:
 
 def _joined(first: SettlementBatch, second: SettlementBatch) -> SettlementBatch:
     return SettlementBatch(
-        first.completions + second.completions, first.reports + second.reports
+        first.completions + second.completions,
+        first.reports + second.reports,
     )
 
 
 def storable_forms(held: ClaimedJob, report: Report, refusal: str) -> Iterator[Report]:
     """Yield reports to send in place of one that the database refused."""
     text = f"the failure could not be stored: {refusal}"
-    constant = made_up("UnstorableError", text, Category.OTHER, held.kind)
+    constant = made_up(
+        "UnstorableError",
+        message=text,
+        category=Category.OTHER,
+        kind=held.kind,
+    )
     has_failure = report.failure is not None
     failure = msgspec.json.encode(constant.record()).decode() if has_failure else None
     yield msgspec.structs.replace(report, failure=failure)
     # The last one holds nothing that came from a handler: whatever was refused, the job
     # must not stay claimed.
     yield Report(
-        report.id,
-        report.deliveries,
-        Outcome.RELEASE,
-        UNSTORABLE_SECONDS,
+        id=report.id,
+        deliveries=report.deliveries,
+        outcome=Outcome.RELEASE,
+        delay=UNSTORABLE_SECONDS,
         reason="unstorable",
         completed_by_handler=report.completed_by_handler,
     )

@@ -153,7 +153,10 @@ class Breakers:
         self._quiet_until = now + REPORT_SECONDS
         with link.use() as conn:
             found = store.breakers(
-                conn, list(self._settings.values()), self._failures, self._successes
+                conn,
+                list(self._settings.values()),
+                self._failures,
+                self._successes,
             )
             for one in found:
                 self._take_probe(conn, one, worker, now)
@@ -251,7 +254,11 @@ class Breakers:
             ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
             cooldown = self._settings[name].cooldown
             return put_off(
-                name, standing.open_until - now, cooldown, ahead, random.random()
+                name,
+                open_for=standing.open_until - now,
+                cooldown=cooldown,
+                ahead=ahead,
+                jitter=random.random(),
             )
 
         return None

@@ -133,7 +133,8 @@ class Crashes:
     def _hand_on(self, runner: RunnerProcess, remains: Remains) -> None:
         """Pass on the jobs that were completed or had not started."""
         self._inbox.completed(
-            runner, [(held.id, held.deliveries, 0.0) for held in remains.completed]
+            runner,
+            [(held.id, held.deliveries, 0.0) for held in remains.completed],
         )
         for held in remains.waiting:
             self._inbox.take_back(held)
@@ -155,13 +156,13 @@ class Crashes:
 
     def _crash(self, runner: RunnerProcess, remains: Remains, status: int) -> Crash:
         return Crash(
-            status,
-            len(remains.running),
-            runner.killed_for,
-            runner.blameless,
-            runner.process.peak_memory,
-            self._oom_watch.since(),
-            runner.cancelled,
+            status=status,
+            running=len(remains.running),
+            killed_for=runner.killed_for,
+            blameless=runner.blameless,
+            peak_memory=runner.process.peak_memory,
+            oom_kills=self._oom_watch.since(),
+            cancelled=runner.cancelled,
         )
 
     def refused(self, held: ClaimedJob, error: psycopg.Error) -> None:
@@ -173,7 +174,11 @@ class Crashes:
 
     def _settle(self, held: ClaimedJob, crash: Crash, *, was_running: bool) -> None:
         settlement = decide_crash(
-            held, crash, self._kinds, self._where, was_running=was_running
+            held,
+            crash,
+            self._kinds,
+            self._where,
+            was_running=was_running,
         )
         self._end(held, settlement, is_abandoned=True)
 
@@ -243,7 +248,13 @@ def _outlived(
     known = kinds.find(held.kind)
     limit = known.timeout if known else 0.0
     text = f"it outlived its timeout of {limit:g} s and was killed"
-    return made_up("DeadlineExceeded", text, Category.LOST, held.kind, **detail)
+    return made_up(
+        "DeadlineExceeded",
+        message=text,
+        category=Category.LOST,
+        kind=held.kind,
+        **detail,
+    )
 
 
 def _refused(
@@ -256,7 +267,13 @@ def _refused(
 
 def _lost(held: ClaimedJob, crash: Crash, detail: Mapping[str, object]) -> Failure:
     text = f"its process died: {crash}"
-    return made_up("RunnerLost", text, Category.LOST, held.kind, **detail)
+    return made_up(
+        "RunnerLost",
+        message=text,
+        category=Category.LOST,
+        kind=held.kind,
+        **detail,
+    )
 
 
 def _how(status: int) -> str:

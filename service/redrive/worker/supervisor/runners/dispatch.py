@@ -49,7 +49,9 @@ class Dispatch:
         if self._waiting or self._trial.is_on or not self._kinds:
             return 0
         return self._capacity.to_claim(
-            self._pool.runners, len(self._claimed), backlog=backlog
+            self._pool.runners,
+            len(self._claimed),
+            backlog=backlog,
         )
 
     def load(self, jobs: Sequence[ClaimedJob]) -> None:

@@ -51,7 +51,11 @@ def start_runner(options: RunnerOptions, *, alone: bool = False) -> RunnerProces
     process = _start_process(options, theirs.fileno(), shared)
     theirs.close()
     return RunnerProcess(
-        OsProcess(process), Channel(ours), shared, alone, time.monotonic()
+        process=OsProcess(process),
+        channel=Channel(ours),
+        shared=shared,
+        alone=alone,
+        started_at=time.monotonic(),
     )
 
 

@@ -44,7 +44,12 @@ class Suspects:
             return None
 
         self._put_off += 1
-        return put_off_suspect("suspect", 0.0, self._put_off, random.random())
+        return put_off_suspect(
+            "suspect",
+            after=0.0,
+            ahead=self._put_off,
+            jitter=random.random(),
+        )
 
     def keep(self, wanted: Callable[[ClaimedJob], bool]) -> None:
         """Drop the jobs that are not wanted."""

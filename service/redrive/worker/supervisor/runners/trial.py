@@ -70,7 +70,12 @@ class Trial:
 
         self._put_off += 1
         after = max(0.0, self._next_at - now)
-        return put_off_suspect("trial", after, self._put_off, random.random())
+        return put_off_suspect(
+            "trial",
+            after=after,
+            ahead=self._put_off,
+            jitter=random.random(),
+        )
 
     def proceed(self, link: Link, now: float) -> tuple[ClaimedJob, Release] | None:
         """Begin or end the trial if it is time.
@@ -98,7 +103,12 @@ class Trial:
         elif now - self._since > PATIENCE_SECONDS:
             self._end(link, now)
             rest = self._next_at - now
-            return held, put_off_suspect("trial", rest, 1, random.random())
+            return held, put_off_suspect(
+                "trial",
+                after=rest,
+                ahead=1,
+                jitter=random.random(),
+            )
 
         return None
 
@@ -127,7 +137,8 @@ class Trial:
             runner.hand([held])
             extra = {"job": held.id, "kind": held.kind, "seconds": round(seconds)}
             logger.warning(
-                "a job has the worker to itself: it may be what kills them", extra=extra
+                "a job has the worker to itself: it may be what kills them",
+                extra=extra,
             )
 
     def _end(self, link: Link, now: float) -> None:

@@ -144,7 +144,9 @@ class Maintenance:
         telemetry = self.telemetry
         self._times = TimeBook(telemetry.metrics.duration, telemetry.waits)
         self._thread = threading.Thread(
-            target=self._run, name="maintenance", daemon=True
+            target=self._run,
+            name="maintenance",
+            daemon=True,
         )
 
     def start(self) -> None:

@@ -17,7 +17,14 @@ class ProgressBook:
     def note(self, held: ClaimedJob, share: float, detail: str) -> None:
         """Note the progress of a job."""
         self._noted.append(
-            Noted(held.worker, held.claim.id, held.id, held.deliveries, detail, share)
+            Noted(
+                worker=held.worker,
+                claim=held.claim.id,
+                id=held.id,
+                deliveries=held.deliveries,
+                data=detail,
+                share=share,
+            )
         )
 
     def write(self, link: Link, bound: float) -> None:

@@ -67,7 +67,8 @@ class Schedules:
                 # Declared by a worker of another version, or with other time zones: it
                 # can do it.
                 logger.info(
-                    "schedule cannot be read here", extra={"schedule": due.name}
+                    "schedule cannot be read here",
+                    extra={"schedule": due.name},
                 )
 
         if refused is not None:
@@ -90,7 +91,15 @@ def _advance(conn: store.Connection, due: DueSchedule) -> None:
 
 def _planned(due: DueSchedule) -> Plan:
     if due.next_at is None:
-        return Plan([], next_slot(due.cron, due.tz, due.after), left_out=False)
+        return Plan(
+            slots=[],
+            next_at=next_slot(due.cron, due.tz, due.after),
+            left_out=False,
+        )
     if due.next_at > due.as_of:  # only what is declared has changed
-        return Plan([], due.next_at, left_out=False)
+        return Plan(
+            slots=[],
+            next_at=due.next_at,
+            left_out=False,
+        )
     return plan(due.cron, due.tz, due.catch_up, due.next_at, due.as_of)

@@ -78,7 +78,8 @@ class Standstill:
 
     def fault(self, now: float) -> str | None:
         """Return what is wrong, or None. Any thread may call it."""
-        age, due = self.age(now), self._due
+        age = self.age(now)
+        due = self._due
         if age < self.limit or due is _Due.NOTHING:
             return None
         return f"none has succeeded for {age:.0f} s, and {due.value}"
