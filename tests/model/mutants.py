@@ -76,7 +76,9 @@ IS_DELIVERY = (
 )
 IS_CLAIMED = "condition: (select k.is_claimed from checked k)[width_bucket(j.id, ids)]"
 MARK_LOST = "sql/functions/workers/mark_lost.sql"
-IS_SILENT = "s.heard < redrive.contact_now_v1() - coalesce(s.ttl, mark_lost_v1.ttl)"
+IS_SILENT = (
+    "s.heard < (select redrive.contact_now_v1()) - coalesce(s.ttl, mark_lost_v1.ttl)"
+)
 FORGET = "sql/functions/maintenance/forget_completions.sql"
 NAMED = (
     Mistake(

@@ -54,7 +54,7 @@ begin
         when 'rescue' then exists (
             select from redrive.workers w
             where w.lost_at is not null
-               or w.heard < redrive.contact_now_v1() - coalesce(w.ttl, interval '1 s'))
+               or w.heard < (select redrive.contact_now_v1()) - coalesce(w.ttl, interval '1 s'))
             or exists (select from redrive.claims k where k.id >= redrive.claims_from_v1(null))
         else true end;
 end

@@ -20,7 +20,7 @@ begin
             where s.lost_at is null
               -- its own ttl: a worker that beats less often is not lost to a caller with a shorter
               -- one
-              and s.heard < redrive.contact_now_v1() - coalesce(s.ttl, mark_lost_v1.ttl)
+              and s.heard < (select redrive.contact_now_v1()) - coalesce(s.ttl, mark_lost_v1.ttl)
             for update skip locked)
         returning w.name, w.queues, w.kinds)
     insert into redrive.marks (what, name, queues, kinds)

@@ -236,14 +236,14 @@ class Heartbeat:
         with self.link.use(self._bound) as conn:
             inflight = dict.fromkeys(known, self.inflight())
             progress = {worker: self.progress(worker) for worker in known}
-            alive = self._sent(conn, inflight, progress)
+            alive = self._send(conn, inflight, progress)
 
         for worker in known:
             self._confirmed(worker, sent, is_alive=worker in alive)
 
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
 
-    def _sent(
+    def _send(
         self,
         conn: store.Connection,
         inflight: Mapping[int, int],
