@@ -45,6 +45,7 @@ class Address:
         url = self.read()
         origin = (self.file, self.url)
         _refusals.check(origin, url)
+
         try:
             conn = connect(url, name=name, **settings, **self.role_setting())
         except psycopg.OperationalError as error:
@@ -73,6 +74,7 @@ class Address:
         # The name is a variable, or a field in the file of cells.
         suffix = "_FILE" if self.variable.isupper() else "_file"
         name = f"{self.variable}{suffix} is {self.file}; it"
+
         return _checked(_text_of(self.file, name).strip(), name)
 
     def origin(self) -> str:

@@ -57,6 +57,7 @@ def _numbers(code: str, values: Sequence[float]) -> bytes:
     count = len(values)
     pairs: list[float] = [struct.calcsize(">" + code)] * (2 * count)
     pairs[1::2] = values
+
     return struct.pack(">" + f"i{code}" * count, *pairs)
 
 

@@ -25,6 +25,7 @@ def outcomes(
     late = psycopg.OperationalError(f"it has not answered within {seconds:g} s")
     answers: dict[str, T] = {}
     errors: dict[str, Exception] = {}
+
     for cell in cells:
         match found.get(cell, late):
             case psycopg.Error() | RedriveError() as error:
@@ -56,10 +57,12 @@ def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T
 
     threads = list(map(thread, cells.items()))
     deadline = time.monotonic() + seconds
+
     for one in threads:
         one.start()
 
     for one in threads:
         one.join(max(0.0, deadline - time.monotonic()))
 
+    # A late thread may still add its answer to the original.
     return answers.copy()

@@ -58,6 +58,7 @@ def lines(conn: Connection, chosen: Choice) -> Iterator[Row]:
         f" where {_CHOSEN} and a.id > %(after)s order by a.id limit %(limit)s"
     )
     parameters = asdict(chosen) | {"after": 0, "limit": PAGE}
+
     while page := rows(conn, query, **parameters):
         yield from page
         parameters["after"] = page[-1]["id"]
@@ -76,6 +77,7 @@ def verify(conn: Connection) -> Verdict:
     place = None
     more = True
     fault = None
+
     while more and fault is None:
         row: Any = conn.execute(
             "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)",

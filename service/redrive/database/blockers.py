@@ -88,6 +88,7 @@ class Blocker:
         age = None if self.seconds is None else round(self.seconds, 1)
         shown["transaction_seconds"] = age
         del shown["query"], shown["seconds"]
+
         return shown
 
     def __str__(self) -> str:

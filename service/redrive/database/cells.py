@@ -103,6 +103,7 @@ def _cell(path: Path, line: _Line) -> Cell:
 def _address(path: Path, login: _Login, whose: str) -> Address:
     if bool(login.url) == bool(login.url_file):
         raise _refused(path, f"cell {whose} must have either url or url_file")
+
     file = login.url_file and path.parent / login.url_file
     return Address(
         url=login.url,

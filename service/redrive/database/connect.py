@@ -143,6 +143,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
             _given(settings, is_local),
         )
         is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
+
         if is_ours:
             self._held = settings_of_transaction(settings)
             self.prepare_threshold = sys.maxsize
@@ -262,6 +263,7 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnectio
     )
     conn.adapters.register_loader("timestamptz", _UtcLoader)
     conn.settings = settings_of_transaction(SETTINGS | settings)
+
     return conn
 
 

@@ -49,6 +49,7 @@ class Criteria:
         """
         conditions: list[LiteralString] = ["true"]
         parameters: list[Any] = []
+
         for name, value in (self._given() | found).items():
             condition = self.criteria()[name].condition
             if condition is not None:

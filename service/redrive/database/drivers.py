@@ -108,16 +108,19 @@ def driver_of(conn: Any) -> str:
 
     psycopg, sqlalchemy (both also ' async'), django or asyncpg.
     """
+    # A user's own subclass is recognised by its base class.
     for cls in type(conn).__mro__:
         package = cls.__module__.partition(".")[0]
         if package == "psycopg":
             if cls.__name__ == "AsyncConnection":
                 return "psycopg async"
             return "psycopg"
+
         if package == "sqlalchemy":
             if "asyncio" in cls.__module__:
                 return "sqlalchemy async"
             return "sqlalchemy"
+
         if package in {"django", "asyncpg"}:
             return package
 
@@ -222,4 +225,5 @@ async def _asyncpg(
     numbered = statement
     for n in range(len(parameters)):
         numbered = numbered.replace("%s", f"${n + 1}", 1)
+
     return finish(await conn.fetchrow(numbered, *parameters))

@@ -58,6 +58,7 @@ def free_port() -> int:
     probe.set_inheritable(True)
     port = int(probe.getsockname()[1])
     _RESERVED.append(probe.detach())
+
     while len(_RESERVED) > MOST_RESERVED:
         os.close(_RESERVED.popleft())
 
@@ -82,9 +83,11 @@ def guarded_process(home: Path, pid_file: Path) -> Iterator[None]:
         stdin=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C must not reach the guard
     )
+
     try:
         yield
     finally:
+        # This closes the guard's input, which starts it, and waits until it has ended.
         guard.communicate()
 
 
@@ -111,6 +114,7 @@ class EmbeddedPostgres:
         self._utils = utils
         self._bin: Path = self.programs or utils.POSTGRES_VERSIONS[self.version]
         self._user: str | None = None
+
         if os.geteuid() == 0:  # Postgres refuses to run as root
             self._user = "pgserver"
             utils.ensure_user_exists(self._user)
@@ -147,6 +151,7 @@ class EmbeddedPostgres:
         self.data.mkdir(parents=True)
         if self._user is not None:
             self._utils.ensure_prefix_permissions(self.data)
+
         self._own(self.data)
 
     def _configure(self) -> None:
@@ -175,8 +180,10 @@ class EmbeddedPostgres:
     @contextlib.contextmanager
     def _password_file(self, password: str) -> Iterator[Path]:
         file = self.home / "password"
+        # It is made anew, because a file that exists would keep its mode.
         file.unlink(missing_ok=True)
         file.touch(mode=0o600)
+
         try:
             file.write_text(password)
             self._own(file)

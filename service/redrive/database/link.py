@@ -85,6 +85,7 @@ class Backoff:
         longest = YOUNG_BACKOFF if is_young else LONGEST_BACKOFF
         # 2.0 ** 1024 overflows, and an hour's outage has that many failures.
         doublings = min(self.failures - 1, 8)
+
         return min(longest, FIRST_BACKOFF * 2.0**doublings)
 
     def server_answered(self, at: float) -> None:
@@ -142,6 +143,7 @@ class Link:
         try:
             self._begin()
             conn = self._current()
+            # The last user of the connection may be another link, with other settings.
             conn.settings = self._begin_with
             yield conn
         except psycopg.Error as error:
@@ -231,6 +233,7 @@ class Link:
 
             self._conn = None
             self._state = _State.LENT
+
             return conn
 
     def take_back(self, conn: OwnConnection | None) -> bool:
@@ -268,6 +271,7 @@ class Link:
 
         self._conn = conn
         conn.hold(self._all_settings())
+
         return conn
 
     def close(self) -> None:
@@ -280,8 +284,10 @@ class Link:
     def shut(self) -> None:
         """Shut the socket under a call that hangs. May be called from any thread."""
         conn = self._conn
+        # The link's own thread may close the connection at any moment.
         with contextlib.suppress(Exception):
             if conn is not None:
+                # A duplicate: closing this object must leave libpq's descriptor open.
                 with socket.socket(fileno=os.dup(conn.fileno())) as sock:
                     sock.shutdown(socket.SHUT_RDWR)
 

@@ -11,6 +11,7 @@ def widening(first: int, most: int, seconds: float) -> Iterator[int]:
     """Yield sizes of steps, until the next one would likely end after `seconds`."""
     give_up_at = time.monotonic() + seconds
     looks = first
+
     while True:
         began = time.monotonic()
         yield looks

@@ -299,6 +299,7 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
         if found:
             applied = _upgrade(run)
 
+    # `found` differs from `before` if another run installed the schema meanwhile.
     return Report(
         before=before or found,
         after=latest(),
@@ -336,6 +337,8 @@ class _Run:
                 if self.waiting.is_over:
                     raise self.waiting.gave_up() from error
 
+                # The transaction has ended, so no session waits behind us during this
+                # rest.
                 time.sleep(LOCK_REST_SECONDS)
             except errors.QueryCanceled as error:
                 raise self.waiting.meaning(error) from error
@@ -348,9 +351,11 @@ class _Run:
         _refuse_foreign(conn)
         _act_as_owner(conn, may_begin=self.with_roles)
         self.waiting.pid = value(conn, "select pg_backend_pid()")
+        # A migration of a large table may take longer than our other statements may.
         conn.execute("set local statement_timeout = 0")
         _wait_for_locks(conn, LOCK_WAIT_SECONDS)
         _exclude_other_runs(conn)
+        # Again, because another run may have upgraded the schema during the wait.
         _refuse_unfit_schema(conn)
 
     def _lock(self, names: Sequence[str]) -> None:
@@ -368,9 +373,11 @@ class _Run:
             "select set_config('lock_timeout', (extract(epoch from"
             " current_setting('deadlock_timeout')::interval) * 1000 + 500)::int::text, true)"
         )
+
         for table in tables:
             self.conn.execute(_lock_table(table, "share update exclusive"))
 
+        # One deadline for all tables, because workers queue behind the first ones.
         until = time.monotonic() + LOCK_WAIT_SECONDS
         for table in sorted(tables, key=self._rank):
             _wait_for_locks(self.conn, until - time.monotonic())
@@ -380,6 +387,7 @@ class _Run:
                 self.first = [table, *(name for name in self.first if name != table)]
                 raise
 
+        # The migration's own statements get the full time again for their locks.
         _wait_for_locks(self.conn, LOCK_WAIT_SECONDS)
 
     def _rank(self, table: str) -> int:
@@ -439,6 +447,7 @@ def _install(conn: Connection, *, with_roles: bool) -> tuple[int, list[str]]:
     _ensure_schema(conn)
     applied = _apply(conn, migrations())
     _apply_functions(conn, with_roles=with_roles)
+
     for _, trigger in _triggers_that_differ(conn):
         _run(conn, trigger)
 
@@ -450,6 +459,7 @@ def _upgrade(run: _Run) -> list[str]:
     """Upgrade an existing schema; return the names of the applied migrations."""
     applied: list[str] = []
     missing = _missing(run.conn, migrations())
+
     for migration in missing:
         if not migration.is_concurrent:
             act = partial(_apply, run.conn, [migration])
@@ -460,9 +470,9 @@ def _upgrade(run: _Run) -> list[str]:
     built = [
         name for migration in concurrent for name in _build_indexes(run, migration)
     ]
-    if (
-        built
-    ):  # functions are recorded with the newest version, which may be among these
+
+    # Functions are recorded with the newest version, which may be among these.
+    if built:
         _finish(run)
 
     return applied + built
@@ -551,8 +561,10 @@ def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
     conn.execute("set local check_function_bodies = off")
     for drop in _drops(conn):
         _run(conn, drop)
+
     for text in functions().values():
         _run(conn, TRIGGER.sub("", text))
+
     if with_roles:
         _run(conn, (_root() / "roles.sql").read_text())
 
@@ -585,6 +597,7 @@ def _triggers_that_differ(conn: Connection) -> list[tuple[str, str]]:
     wanted = (
         trigger for text in functions().values() for trigger in TRIGGER.findall(text)
     )
+
     return [
         (re.findall(r"\bon redrive\.(\w+)", trigger)[0], trigger)
         for trigger in wanted
@@ -613,9 +626,11 @@ def _refuse_unreleased(conn: Connection) -> None:
     """
     if not _is_installed(conn):
         return
+
     query = "select name from redrive.migrations where version = 1"
     if value(conn, query) in (None, migrations()[0].name):
         return
+
     raise SchemaError(UNRELEASED)
 
 
@@ -637,6 +652,7 @@ def _refuse_unfit_server(conn: Connection) -> None:
     if encoding != "UTF8":
         msg = f"the database is encoded in {encoding}; payloads need UTF8"
         raise SchemaError(msg)
+
     if info.server_version < OLDEST_SERVER:
         msg = "Postgres 14 or newer is needed"
         raise SchemaError(msg)
@@ -743,6 +759,7 @@ def _standing(conn: Connection) -> _Standing:
         may_become,
     )
     assert standing is not None  # noqa: S101 # a select without from
+
     return standing
 
 

@@ -92,7 +92,13 @@ def _seal_payload(keyring: Keyring, row: Fields) -> Sealed:
     old = row["old"].encode()
     whose = Whose.of(row)
     if row["old"].startswith(SEALED):
-        old = open_payload(keyring, row["old"], whose, row["headers"])
+        old = open_payload(
+            keyring,
+            row["old"],
+            whose,
+            row["headers"],
+        )
+
     envelope, header = keyring.seal_payload(old, whose)
     return Sealed(envelope, header[MARK])
 
@@ -107,8 +113,10 @@ def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
             delivery=row["n"],
         )
         return Sealed(envelope)
+
     record = {"message": row["message"], "detail": detail}
     sealed = keyring.seal_failure(record, row["id"], row["n"])
+
     return Sealed(sealed["detail"])
 
 
@@ -318,6 +326,7 @@ def reencrypt(
 
     conn.execute("select redrive.hide_messages_v1()")
     report.left = count(conn)
+
     return report
 
 
@@ -379,6 +388,7 @@ def _changes(
 ) -> Iterator[Change]:
     """Yield a change for each row that a configured key opens."""
     for row in rows:
+        # A row that no key opens stays as it is, and is reported as unreadable.
         with contextlib.suppress(Undecryptable):
             envelope, salt = place.seal(keyring, row)
             new = _encode(envelope).decode()

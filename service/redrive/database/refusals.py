@@ -66,14 +66,14 @@ class Refusals:
             if now < found.retry_at:
                 raise psycopg.OperationalError(found.error)
 
-            found.put_off(
-                now
-            )  # the other connections wait for the result of this attempt
+            # The other connections wait for the result of this attempt.
+            found.put_off(now)
 
     def refused(self, origin: object, url: str, error: psycopg.Error) -> None:
         """Note that the server refused this login."""
         with self._turn:
             found = self._refused.get(origin)
+            # For the same URL, `check` has already put off the next attempt.
             if found is None or found.url != url:
                 found = self._refused[origin] = _Refused(url, str(error))
                 found.put_off(time.monotonic())

@@ -33,11 +33,13 @@ def trouble(error: psycopg.Error) -> Trouble:
     state = error.sqlstate
     if state is not None:
         return _meaning(state)
+
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return Trouble.LOST
 
     if isinstance(error, psycopg.DataError):
         return Trouble.DATA
+
     return Trouble.FATAL
 
 
