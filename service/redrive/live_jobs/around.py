@@ -66,7 +66,11 @@ _LINE: LiteralString = """
     select name, place, used, concurrency, rate from redrive.limit_line_v1(array[%s::bigint])"""
 
 
-SILENT: Fields = {"slots": 0, "asked": None, "running": {}}
+SILENT: Fields = {
+    "slots": 0,
+    "asked": None,
+    "running": {},
+}
 """Defaults for a worker that reports nothing about its jobs."""
 
 
@@ -114,6 +118,7 @@ class Surroundings:
         is_due = row["state"] == "ready"
         is_parked = row["run_at"] is None
         failure = row["last_failure"]
+
         return Waiting(
             kind=row["kind"],
             queue=row["queue"],
@@ -139,6 +144,7 @@ class Surroundings:
         hold = self._hold(row, before)
         if hold:
             return hold, None
+
         return None, self._head(row, before)
 
     def _seconds(self, row: Fields) -> float | None:
@@ -179,6 +185,7 @@ class Surroundings:
             return None
 
         job, state, run_at = found
+        # Without older jobs, only a younger one that runs already is ahead.
         if not before and state != "running":
             return None
 
@@ -218,6 +225,7 @@ def _worker(row: Fields) -> Worker:
     seen_at = row["seen_at"]
     seconds = progress["asked"]
     asked_at = None if seconds is None else seen_at - timedelta(seconds=seconds)
+
     return Worker(
         name=row["name"],
         kinds=row["kinds"],

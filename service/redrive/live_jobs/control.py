@@ -75,11 +75,12 @@ def run_now(
             "select redrive.run_now_v1(%s::bigint[], %s, %s)",
             (chunk, actor, why),
         ).rowcount
+
     return due
 
 
 def _chunks(ids: Sequence[int], progress: Callable[[int], None]) -> Iterator[list[int]]:
-    """Yield ids in chunks and report the progress before each chunk."""
+    """Yield ids in chunks, and report each chunk when the caller has handled it."""
     for start in range(0, len(ids), CHUNK):
         chunk = list(ids[start : start + CHUNK])
         yield chunk
@@ -96,6 +97,8 @@ def wait(conn: Connection, job: int, timeout: float) -> Ended | None:
         ended = results.wait(conn, job, timeout)
     except LookupError:
         return None
+    # Only the result of a job that succeeded is opened.
     except Undecryptable as error:
         return Ended("succeeded", {MARK: str(error)})
+
     return Ended(ended.outcome, redact(ended.result))

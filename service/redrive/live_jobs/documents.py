@@ -57,9 +57,11 @@ def _resealed(data: str, old: int, new: int, keyring: Keyring | None) -> str:
     document = _decode(data, type=_Document)
     for row in _with_payload(document):
         row.update(_payload_again(row, old, keyring))
+
     for name, (what, column) in _NOTED.items():
         for row in getattr(document, name):
             row[column] = _noted_again(row, what, column, (old, new), keyring)
+
     return _encode(document).decode()
 
 
@@ -80,6 +82,7 @@ def _payload_again(row: Row, job: int, keyring: Keyring | None) -> Row:
     headers = _decode(row["headers"])
     plain = open_payload(keys, envelope, whose, headers)
     sealed, salt = keys.seal_payload(plain, whose)
+
     return {"payload": _raw(sealed), "headers": _raw(headers | salt)}
 
 
@@ -90,8 +93,10 @@ def _noted_again(
     envelope = _decode(row[column])
     if not is_sealed(envelope):
         return row[column]
+
     keys = _required(keyring, envelope, old)
     delivery = _decode(row["deliveries"])
+
     return _raw(keys.seal_again(envelope, what, old, delivery, moved_to=new))
 
 

@@ -51,6 +51,7 @@ def export(
     bundle = {"bundle": BUNDLE} | {name: letter[name] for name in COPIED}
     bundle |= _attempt(letter) | parts
     bundle["redacted"] = why is None
+
     return bundle
 
 
@@ -60,6 +61,7 @@ def _attempt(letter: Fields) -> Row:
     last: Fields = failures[-1] if failures else {}
     deliveries = last.get("deliveries", letter["deliveries"])
     detail: Fields = last.get("detail", {})
+
     return {
         "attempt": last.get("attempt", letter["attempts"]),
         "deliveries": deliveries,
@@ -113,6 +115,8 @@ def _opened(job: int, checkpoint: Fields | None) -> Row | None:
     """Return a checkpoint with its data decrypted."""
     if checkpoint is None:
         return None
+
     delivery = checkpoint["delivery"]
     data = shown_noted(checkpoint["data"], "checkpoint", job, delivery)
+
     return {"delivery": delivery, "data": data.get("data", data)}

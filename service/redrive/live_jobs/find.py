@@ -79,6 +79,7 @@ def find(
     """
     left = chosen.limit
     around = Surroundings(conn)
+
     for page in _pages(conn, chosen, after):
         shown = page[:left]
         yield from all_described(conn, shown, around)
@@ -97,6 +98,7 @@ def all_described(
     running = [row["id"] for row in page if row["state"] == "running"]
     progress = progress_of(conn, running) if running else {}
     is_one_of_many = len(page) > 1
+
     for row in page:
         found = described(row, around, is_one_of_many=is_one_of_many)
         found["progress"] = progress.get(row["id"])
@@ -118,6 +120,7 @@ def _pages(
 
     looks = min(MOST_LOOKS, max(FIRST_LOOKS, chosen.limit or 0))
     place = after
+
     while True:
         page, place = walk(conn, chosen, place, looks)
         yield page
@@ -142,12 +145,7 @@ def walk(
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
     queues = list(chosen.queue) or None
     states = list(chosen.state) or None
-    found = _selected(
-        conn,
-        chosen,
-        source,
-        (queues, states, after, looks),
-    )
+    found = _selected(conn, chosen, source, (queues, states, after, looks))
     if not found or found[-1]["id"] is not None:
         return found, None
 
@@ -166,12 +164,7 @@ def _selected(
 
 def _named(conn: Connection, chosen: JobFilter, named: Sequence[int]) -> list[Row]:
     source: LiteralString = "redrive.live_jobs_v1(%s::bigint[]) w"
-    return _selected(
-        conn,
-        chosen,
-        source,
-        (list(named),),
-    )
+    return _selected(conn, chosen, source, (list(named),))
 
 
 def _rows(
@@ -191,15 +184,18 @@ def described(row: Row, around: Surroundings, *, is_one_of_many: bool = False) -
     is_waiting = answer.code not in {Code.RUNNING, Code.DUE}
     row["why"] = answer
     row["waiting_for"] = str(answer.code) if is_waiting else None
+
     return row
 
 
 def _last_failure(row: Row) -> Row | None:
     if row["error_class"] is None:
         return None
+
     failure = {name: row[name] for name in (*FAILURE, "detail")}
     failure["deliveries"] = row["failed_delivery"]
     shown = shown_failure(row["id"], failure)
+
     return {name: shown[name] for name in FAILURE}
 
 

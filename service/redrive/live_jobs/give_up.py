@@ -57,6 +57,7 @@ def look(source: Connection, there: Connection | None, number: UUID) -> Returned
     came: int = 0
     if there is not None:
         came = value(there, _CAME, number, list(map(str, ids)))
+
     return Returned(put_back=len(ids) - came, there=came)
 
 
@@ -72,6 +73,7 @@ def run(
         drop(source, number, came)
         done.there += len(came)
         yield done
+
         rest = {job: data for job, data in left.items() if job not in came}
         if rest:
             known = _put_back(source, move, number, rest)

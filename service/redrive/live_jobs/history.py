@@ -69,6 +69,7 @@ def live_part(chosen: JobFilter, after: str | None) -> JobFilter | None:
     states = tuple(state for state in chosen.state if state in LIVE)
     if chosen.state and not states:
         return None
+
     return replace(chosen, state=states)
 
 
@@ -97,6 +98,7 @@ def _matching(conn: Connection, chosen: JobFilter, after: str | None) -> Iterato
         yield from (row for row in rows if row["matches"])
         if len(rows) < LOOKS:
             return
+
         last = rows[-1]["id"]
 
 
@@ -119,7 +121,9 @@ def _page(conn: Connection, chosen: JobFilter, last: int) -> list[Row]:
     kept, others = by_row.where()
     query = "select h.*, (" + kept + ") as matches from (select " + _COLUMNS
     query += " from redrive.history h where " + named + _NEWEST
+    # The condition on rows is in the list of columns, so its parameters come first.
     asked = [*others, *parameters, last, LOOKS]
+
     with conn.transaction():
         # An index has the requested order. On a new day the statistics know no rows.
         conn.execute("select set_config('enable_seqscan', 'off', true)")

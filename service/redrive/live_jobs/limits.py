@@ -29,9 +29,11 @@ def unused(conn: Connection, name: str) -> str | None:
     known = names(conn)
     if any(counts_under(name, one) for one in known):
         return None
+
     of_all_keys = {of_all(one) for one in known}
     plain = {one for one in known if "{" not in one}
     hint = suggestion(name, sorted(of_all_keys | plain))
+
     return f"no handler has jobs that count under {name!r} yet{hint}"
 
 

@@ -184,6 +184,7 @@ def look(source: Connection, there: Connection, key: str) -> Plan:
     plan.unhandled = _unhandled(there, plan.kinds)
     plan.keys = value(source, "select count(*) " + _KEYS, key)
     plan.unknown_until = value(source, _OLD_KEYS, TENANTS_SINCE)
+
     return plan
 
 
@@ -203,9 +204,12 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
     done = Done()
     number = _begin(source, there, move)
     yield done
+
     done.limits = _copy_limits(source, there, move)
     yield from _copy_keys(source, there, move, number, done)
+    # A stopped run may have left documents on the way.
     yield from _carry(source, there, move, number, done)
+
     for _ in range(ROUNDS):
         chunks = list(_chunks(rows(source, _MOVABLE, move.key)))
         for chunk in chunks:
@@ -217,7 +221,12 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
             break
 
     yield from _wait(source, there, move, number, done)
+
+    # Again, for the jobs that have succeeded during the move.
     yield from _copy_keys(source, there, move, number, done)
+
+    # The destination is last, because it remembers only until then which jobs have
+    # come.
     end(source, number, is_incoming=False)
     yield done
     end(there, number, is_incoming=True)
@@ -265,8 +274,15 @@ def _copy_limits(source: Connection, there: Connection, move: Move) -> int:
     """Set the limits of the key in the destination, unless it has its own."""
     known = {row["name"] for row in find(there)}
     new = [one for one in _limits(source, move.key) if one.name not in known]
+
     for one in new:
-        put(there, *one, actor=move.actor, why=move.why)
+        put(
+            there,
+            *one,
+            actor=move.actor,
+            why=move.why,
+        )
+
     return len(new)
 
 
@@ -279,6 +295,7 @@ def _copy_keys(
         " select c.kind, c.key, c.at, c.enqueued_at,"
         " (row_number() over () - 1) / %s as n " + _KEYS + ") k group by k.n"
     )
+
     for keys in column(source, select, KEYS_CHUNK, move.key):
         done.keys += value(there, "select redrive.put_keys_v1(%s, %s)", number, keys)
         yield done
@@ -308,6 +325,7 @@ def _by_key(found: Iterable[Row]) -> Iterable[list[int]]:
             key = row["ordering_key"]
             group = row["id"] if key is None else (row["queue"], key)
             together.setdefault(group, []).append(row["id"])
+
     return together.values()
 
 
@@ -349,6 +367,8 @@ def _put_in(
     Returns their ids there; None: left out.
     """
     keyring = configured()
+
+    # A new id and its job commit together, or a repeat would take the job for present.
     with there.transaction():
         came = there.execute(
             "select source_id, id, is_new from redrive.take_in_v1(%s, %s)",
@@ -382,6 +402,7 @@ def _wait(
         done.waiting = left
         yield done
         time.sleep(PAUSE_SECONDS)
+
         for chunk in _chunks(rows(source, _MOVABLE, move.key)):
             _take_out(source, move, number, chunk)
             yield done

@@ -69,6 +69,7 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
     if chosen.key:
         keys = chosen.key
         statement = _BY_KEY
+
     if not keys:
         return []
 
@@ -83,10 +84,12 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
 def _live(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
 ) -> Page:
+    # There is a second page only if the first one found too many jobs of the key.
     named = _keyed(conn, chosen, most) if after is None else []
     if named:
         return _named(conn, replace(chosen, ids=named))
 
+    # The walk can skip queues, but not kinds.
     if chosen.kind and not chosen.queue:
         chosen = replace(chosen, queue=_queues_of(conn, chosen))
         if not chosen.queue:
@@ -111,6 +114,7 @@ def _walked(
     """Return matching jobs, and the place where the walk ended; None = at the end."""
     found: list[Row] = []
     place = after
+
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         rows, place = walk(conn, chosen, place, looks)
         found += rows
@@ -125,4 +129,5 @@ def _ended(conn: Connection, chosen: JobFilter, after: str | None, most: int) ->
     rows = list(find_ended(conn, wanted, after))
     if len(rows) <= most:
         return Page(rows, None)
+
     return Page(rows[:most], rows[most - 1]["place"])

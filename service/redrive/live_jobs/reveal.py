@@ -18,4 +18,8 @@ def reveal(conn: Connection, job: int, *, actor: str, why: str) -> Row | None:
         actor,
         why,
     )
-    return row and {"id": row["id"], "kind": row["kind"], "payload": shown_payload(row)}
+    return row and {
+        "id": row["id"],
+        "kind": row["kind"],
+        "payload": shown_payload(row),
+    }

@@ -62,6 +62,7 @@ def show(conn: Connection, job: int) -> Row | None:
     if found is None:
         return None
 
+    # Not every source knows the schedule.
     found = {"schedule": None} | found
     story = (
         _beginning(found),
@@ -72,6 +73,7 @@ def show(conn: Connection, job: int) -> Row | None:
         _end(found),
     )
     steps = sorted(chain.from_iterable(story), key=itemgetter("at"))
+
     return found | {
         "failures": failures,
         "side_effects": effects,
@@ -115,8 +117,10 @@ def _live(conn: Connection, job: int, failures: list[Row]) -> Row | None:
     payload = shown_payload(row)
     headers = row["headers"]
     declared = dead_letters.declared_secret(failures)
+    # The value of a secret field is removed wherever else it stands, too.
     secrets = secret_values([payload, headers], declared)
     shown = redact(headers, declared, secrets)
+
     return listed(live) | {
         "schedule": _schedule_of(shown),
         "payload": redact(payload, declared, secrets),
@@ -155,6 +159,7 @@ def _ended(letter: Fields, death: Fields) -> Row:
 
     same = {name: letter[name] for name in _SAME_FIELDS}
     failure = {name: letter[name] for name in ("error_class", "message", "category")}
+
     return dict.fromkeys(LISTED) | {
         **same,
         "state": state,
@@ -216,6 +221,7 @@ def _deaths(deaths: Sequence[Fields], failures: list[Row]) -> Iterator[Step]:
         # later.
         last = failed_at.get(death["deliveries"], died_at)
         yield _step(max(died_at, last), f"died: {death['reason']}")
+
         settled_at = death["settled_at"]
         is_redriven = death["state"] in {"redriven", "resolved"}
         if is_redriven and settled_at is not None:
@@ -233,6 +239,7 @@ def _died(letter: Fields) -> str:
     over = why_over(letter["failures"])
     if over:
         cause += f", because {over}"
+
     return f"it died: {cause}; to redrive it: redrive dlq redrive {letter['id']}"
 
 
@@ -242,6 +249,7 @@ def _redriven(death: Fields) -> str:
         text += f" by campaign {death['campaign']}"
     if death["to_queue"]:
         text += f" to the queue {death['to_queue']}"
+
     return text
 
 
@@ -275,6 +283,7 @@ def _schedule_of(headers: Fields) -> dict[str, str] | None:
     # A producer may use headers with these names.
     if isinstance(name, str) and isinstance(slot, str):
         return {"name": name, "scheduled_for": slot}
+
     return None
 
 
@@ -293,7 +302,12 @@ def _end(job: Fields) -> Iterator[Step]:
 def _step(
     at: datetime, what: str, by: str | None = None, why: str | None = None
 ) -> Step:
-    return {"at": at, "what": what, "by": by, "why": why}
+    return {
+        "at": at,
+        "what": what,
+        "by": by,
+        "why": why,
+    }
 
 
 def _answer(why: Why) -> dict[str, str]:

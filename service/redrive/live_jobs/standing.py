@@ -105,7 +105,9 @@ def blockers(conn: Connection) -> list[Blocker]:
         found = cursor.execute(_LOCKED_TABLES).fetchall()
         while not found and time.monotonic() < end:
             found = cursor.execute(_LOCKED_ROWS).fetchall()
+            # This is shorter than a worker's wait for a lock.
             time.sleep(0.02)
+
     return found
 
 
@@ -118,6 +120,7 @@ def lasting_locks(conn: Connection) -> list[Blocker]:
         first = {held.pid for held in cursor.execute(_LOCKED_TABLES)}
         if not first:
             return []
+
         time.sleep(SAMPLE_SECONDS)
         return [held for held in cursor.execute(_LOCKED_TABLES) if held.pid in first]
 
