@@ -32,6 +32,7 @@ class CellStats:
         answers = ask_all(asked, PATIENCE_SECONDS)
         down = [up(is_up=False)]
         families: dict[str, Metric] = {}
+
         for cell in self._cells:
             for family in answers.get(cell) or down:
                 empty = Metric(family.name, family.documentation, family.type)

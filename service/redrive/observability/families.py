@@ -68,6 +68,7 @@ class Total:
         """
         values = defaultdict(float, self._zeros(kinds))
         labels_of: Callable[[Tally], Labels] = attrgetter(*self.labels.values())
+
         for event, sign in self.events.items():
             for tally in filter(self._counts, tallies[event]):
                 values[labels_of(tally)] += sign * tally.n
@@ -182,6 +183,7 @@ def _objectives(snapshot: Snapshot) -> Values:
     """Return the thresholds of each queue: its own, or else the defaults."""
     values: dict[Labels, float] = {}
     own: dict[Labels, float] = {}
+
     for queue, name, value in _queue_objectives(snapshot):
         if queue != "*":
             own[queue, name] = value
@@ -215,8 +217,10 @@ def _unacknowledged(snapshot: Snapshot, field: str) -> Values:
     values: dict[tuple[str, ...], float] = {}
     for depth in snapshot.depths:
         values[(depth.queue,)] = 0.0
+
     for groups in snapshot.unacknowledged:
         values[(groups.queue,)] = getattr(groups, field)
+
     return values
 
 

@@ -57,8 +57,11 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.since = self.loop.time()
         self.deadline = self.until_deadline()
+
         if len(self.connections) > self.most:
             crowd = cast("set[Connection]", self.connections)
+            # The aborted connection itself leaves the set only in a later step of the
+            # loop.
             slowest = min(crowd, key=Connection.turn)
             crowd.discard(slowest)
             slowest.transport.abort()
@@ -122,6 +125,7 @@ def serve(
     )
     run = partial(_Server(config).run, sockets=[listener])
     threading.Thread(target=run, name="http", daemon=True).start()
+
     return int(listener.getsockname()[1])
 
 
@@ -206,6 +210,7 @@ def _exposed(metrics: Any, scope: Scope) -> Answer:
 
     body = b"".join(metrics(environ, start_response))
     status, headers = begun
+
     return status, headers, body
 
 
@@ -218,6 +223,7 @@ def _environ(scope: Scope) -> dict[str, str]:
         "HTTP_ACCEPT_ENCODING": headers.get(b"accept-encoding", b""),
     }
     decoded = {name: value.decode("latin-1") for name, value in values.items()}
+
     return {"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"} | decoded
 
 
@@ -225,4 +231,5 @@ def _probed(checks: Checks) -> Answer:
     faults = checks()
     lines = [f"{name}: {fault or 'ok'}\n" for name, fault in faults.items()]
     status = 503 if any(faults.values()) else 200
+
     return status, PLAIN, "".join(lines).encode()

@@ -75,6 +75,7 @@ class _Formatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             failure = describe(error, record.name, secrets=self._secrets).record()
+
         if failure is not None:
             yield from traceback_lines(failure, self._secrets, colours=self._colours)
 
@@ -92,6 +93,7 @@ class JsonFormatter(_Formatter):
             "event": record.getMessage(),
         }
         line |= _fields(record)
+
         failure = getattr(record, FAILURE, None)
         if failure is not None:
             line |= _summary(failure)

@@ -107,6 +107,7 @@ class Counter:
     def collect(self) -> Iterator[Metric]:
         """Yield the family as it is now."""
         family = CounterMetricFamily(self.name, self.documentation, labels=self.labels)
+        # A copy: the worker's loop may add a label set during the scrape.
         for labels, value in list(self._values.items()):
             family.add_metric(labels, value)
         yield family
@@ -136,6 +137,7 @@ class Gauge:
     def collect(self) -> Iterator[Metric]:
         """Yield the family as it is now."""
         family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
+        # A copy, as in Counter.
         for labels, value in list(self._values.items()):
             family.add_metric(labels, value)
         yield family
@@ -158,6 +160,7 @@ class Histogram:
 
     def exemplify(self, labels: Labels, value: float, trace_id: str) -> None:
         """Point to an observation's trace, one per bucket; only OpenMetrics shows it."""
+        # A label set beyond the limit is counted as `other`, without exemplars.
         if labels in self._counts:
             place = bisect_left(self.buckets, value)
             exemplar = Exemplar({"trace_id": trace_id}, value, time.time())
@@ -201,6 +204,8 @@ class Histogram:
             self.documentation,
             labels=self.labels,
         )
+
+        # A copy, as in Counter.
         for labels, counts in list(self._counts.items()):
             buckets = list(self._buckets(labels, list(counts)))
             family.add_metric(labels, buckets, self._sums[labels])
@@ -367,5 +372,6 @@ class Exposition:
             if self._metrics is not None:
                 for family in vars(self._metrics).values():
                     yield from family.collect()
+
             for source in self._sources:
                 yield from source()

@@ -29,6 +29,7 @@ def collect() -> Iterator[Metric]:
     build.add_metric((version("redrive"), platform.python_version()), 1)
     yield build
     yield from _itself.collect()
+
     limit = GaugeMetricFamily(
         "redrive_memory_limit_bytes",
         "Memory that the container may use; absent without a limit.",

@@ -55,4 +55,5 @@ class Sampler(Generic[Sort]):
         self._seen.clear()
         self._others = 0
         self._over_at = float("inf")
+
         return found

@@ -196,6 +196,7 @@ def gaps(
         if end is None:
             missed = point.minutes - period.step // MINUTE
             end = point.at - max(0, missed) * MINUTE
+
         if end < point.at:
             found.append((end, point.at))
 

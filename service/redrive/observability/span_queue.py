@@ -47,7 +47,11 @@ class SpanQueue(SpanProcessor):
 
         It is a flag because it is read before every job.
         """
-        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run,
+            name="spans",
+            daemon=True,
+        )
         self._thread.start()
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
@@ -65,6 +69,7 @@ class SpanQueue(SpanProcessor):
             return
 
         self._spans.append(span)
+        # Only the span that completes a batch wakes the thread.
         if queued + 1 == min(self._capacity, BATCH_SPANS):
             self._wake.set()
 
@@ -82,9 +87,11 @@ class SpanQueue(SpanProcessor):
     def _run(self) -> None:
         ending = False
         while not ending:
+            # When the end is seen, this round exports the last spans.
             ending = self._ending or (self._wake.wait(EXPORT_SECONDS) and self._ending)
             self._wake.clear()
             worked = True
+
             while worked and (batch := self._take()):
                 worked = self._export(batch)
                 self._report_dropped()
@@ -103,6 +110,7 @@ class SpanQueue(SpanProcessor):
         batch = [self._spans.popleft() for _ in range(number)]
         # Also without spans: one that ended during the last batch may have set it.
         self.is_full = False
+
         return batch
 
     def _export(self, batch: list[Any]) -> bool:
@@ -113,4 +121,5 @@ class SpanQueue(SpanProcessor):
 
         self._capacity = QUEUED_SPANS if worked else PROBE_SPANS
         self.dropped += 0 if worked else len(batch)
+
         return worked

@@ -106,6 +106,7 @@ class DatabaseStats:
         began = time.monotonic()
         body = self._fetch()
         yield up(is_up=body is not None)
+
         if body is not None:
             snapshot = self._decode(body)
             yield _duration(time.monotonic() - began)
@@ -141,12 +142,18 @@ def _duration(seconds: float) -> Metric:
 def _gauges(snapshot: Snapshot) -> Iterator[Metric]:
     for figure in (*FIGURES, *HEALTH_FIGURES):
         values = figure.values(snapshot)
-        yield _gauge(figure.name, figure.help, figure.labels, values)
+        yield _gauge(
+            figure.name,
+            figure.help,
+            figure.labels,
+            values,
+        )
 
 
 def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     tallies = by_event(snapshot.totals)
     kinds = known_kinds(tallies)
+
     for total in COUNTERS:
         yield _counter(total, total.add_up(tallies, kinds))
 
@@ -163,7 +170,12 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
 def up(*, is_up: bool) -> Metric:
     """Return the metric that says whether the following figures could be read."""
     about = "1 if the database's figures could be read, else 0."
-    return _gauge("redrive_stats_up", about=about, labels=(), values={(): is_up})
+    return _gauge(
+        "redrive_stats_up",
+        about=about,
+        labels=(),
+        values={(): is_up},
+    )
 
 
 def _counter(total: Total, values: Values) -> Metric:

@@ -29,6 +29,7 @@ def traceback_lines(
 
     raised = _summary(failure)
     yield f"{RED}{raised}{RESET}" if colours else raised
+
     for cause in detail.get("causes", ()):
         yield f"because {_summary(cause)}"
 
@@ -37,6 +38,7 @@ def _frame(frame: Fields, secrets: Collection[str]) -> Iterator[str]:
     file = frame["file"]
     line = frame["line"]
     yield escaped(f'  File "{file}", line {line}, in {frame["function"]}')
+
     linecache.checkcache(file)  # it may have been edited since
     source = linecache.getline(file, line or 0).strip()
     if source:

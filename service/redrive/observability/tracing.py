@@ -63,6 +63,7 @@ def set_up() -> "Tracing":
         shutdown_on_exit=False,
     )
     provider.add_span_processor(spans)
+
     # The application may have set one of its own.
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         trace.set_tracer_provider(provider)
@@ -85,6 +86,7 @@ def _exporting_queue() -> "SpanQueue":
     exporter_log = logging.getLogger("opentelemetry.exporter")
     exporter_log.addHandler(logging.NullHandler())
     exporter_log.propagate = False
+
     return SpanQueue(OTLPSpanExporter())
 
 
@@ -113,11 +115,13 @@ class Tracing:
             "redrive.attempt": attempt,
         }
         links = _links((headers.get(name), role) for name, role in ROLES.items())
+
         with self._tracer.start_as_current_span(
             f"process {queue}",
             kind=SpanKind.CONSUMER,
             attributes=attributes,
             links=links,
+            # An exception's message may hold values of the payload.
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -213,6 +217,7 @@ def current_traceparent() -> str | None:
     span = trace.get_current_span()
     if span.get_span_context().is_valid:
         return traceparent(span)
+
     return None
 
 
@@ -235,6 +240,7 @@ def sending(queue: str, kind: str, headers: Fields) -> Iterator[Fields]:
     producer: SpanKind = trace.SpanKind.PRODUCER
     attributes = _attributes("send", queue) | {"redrive.kind": kind}
     tracer = trace.get_tracer("redrive")
+
     with tracer.start_as_current_span(
         f"send {queue}",
         kind=producer,
@@ -263,6 +269,7 @@ def _link(header: object, role: str) -> "Link | None":
     from opentelemetry.trace import Link, SpanContext, TraceFlags
 
     parts = header.split("-") if isinstance(header, str) else []
+    # A wrong number of parts is a ValueError, too.
     try:
         _, trace_id, span_id, flags = parts
         context = SpanContext(
@@ -276,4 +283,5 @@ def _link(header: object, role: str) -> "Link | None":
 
     if context.is_valid:
         return Link(context, {"redrive.link": role})
+
     return None
