@@ -150,6 +150,7 @@ def with_payload(bundle: Bundle, file: Path) -> Bundle:
     except (OSError, msgspec.DecodeError, RecursionError) as error:
         msg = f"--payload {file}: {error}; it must hold a JSON object"
         raise SettingsError(msg) from None
+
     return msgspec.structs.replace(bundle, payload=payload)
 
 
@@ -160,12 +161,15 @@ def _hidden(value: Any, path: str) -> list[str]:
         case str():
             if HIDDEN in value:
                 found.append(path)
+
         case dict():
             for name, item in cast("Row", value).items():
                 found += _hidden(item, f"{path}.{name}".lstrip("."))
+
         case list():
             for n, item in enumerate(cast("list[Any]", value)):
                 found += _hidden(item, f"{path}[{n}]")
+
         case _:
             pass
 

@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> None:
     channel, home, *command = arguments
     _limit(resource.RLIMIT_DATA, MEMORY)
     libc = ctypes.CDLL(None, use_errno=True)
+    # Without privileges, the kernel accepts a filter only from such a process.
     fixed = libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _called("no_new_privs", fixed)
     are_protected = _protect_files(libc, home, *SHARED)
@@ -79,6 +80,7 @@ def _refuse_calls(libc: ctypes.CDLL) -> int:
     count = len(steps) // STEP_BYTES
     program = struct.pack("HxxxxxxP", count, ctypes.addressof(code))
     call = libc.syscall(seccomp, FILTER_MODE, NEW_LISTENER, program)
+
     return _called("seccomp", call)
 
 
@@ -88,6 +90,7 @@ def _numbers() -> tuple[int, int, int, int]:
     if machine not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         sys.exit(f"no filter is known for {machine}, only for {known}")
+
     return ARCHITECTURES[machine]
 
 
@@ -115,6 +118,7 @@ def _program(architecture: int, new_socket: int, pair: int) -> bytes:
 
 def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
     """Make all other files read-only. Return True if the kernel supports this."""
+    # With flag 1, the call returns the version and makes no rules.
     version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return False
@@ -126,11 +130,13 @@ def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
     attributes = struct.pack("Q", rights)
     size = ctypes.c_size_t(len(attributes))
     rules = libc.syscall(CREATE_RULESET, attributes, size, 0)
+
     for path in filter(os.path.exists, writable):
         _allow(libc, rules, path, rights)
 
     restricted = libc.syscall(RESTRICT_SELF, rules, 0)
     _called("landlock", restricted)
+
     return True
 
 
@@ -138,6 +144,8 @@ def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
     """Add a rule that allows changes of a file, or of all files in a directory."""
     if not Path(path).is_dir():
         rights &= OF_A_FILE
+
+    # It is closed when the command is executed.
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     rule = struct.pack("=Qi", rights, place)
     added = libc.syscall(ADD_RULE, rules, BENEATH, rule, 0)
@@ -156,6 +164,7 @@ def _called(what: str, result: int) -> int:
     if result < 0:
         why = os.strerror(ctypes.get_errno())
         sys.exit(f"the kernel refuses {what}: {why}")
+
     return result
 
 

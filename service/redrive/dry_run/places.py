@@ -63,4 +63,5 @@ def compared(before: Fields, now: Fields) -> Verdict:
 
     if old[1:3] == new[1:3]:
         return "moved"
+
     return "other"

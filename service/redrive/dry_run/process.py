@@ -58,11 +58,14 @@ class ConfinedProcess:
         self.calls = 0
         self._output = b""
         self._poll = select.poll()
+
+        # If a step fails, the stack undoes the steps before it.
         with contextlib.ExitStack() as stack:
             directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
             home = stack.enter_context(directory)
             self.channel, theirs = socket.socketpair()
             stack.enter_context(self.channel)
+
             with theirs:
                 fd = theirs.fileno()
                 command = (str(fd), home, *program(fd))
@@ -88,6 +91,7 @@ class ConfinedProcess:
 
         self._listener = self._received_listener()
         stack.callback(os.close, self._listener)
+
         for fd in (self._listener, self._errors, self.channel.fileno()):
             if fd >= 0:
                 self._poll.register(fd, select.POLLIN)
@@ -99,6 +103,7 @@ class ConfinedProcess:
         self.channel.setblocking(False)  # noqa: FBT003 # takes no keyword
         if found:
             return found[0]
+
         msg = f"handlers cannot be confined here: {self.last_words()}"
         raise CannotConfine(msg)
 
@@ -111,6 +116,7 @@ class ConfinedProcess:
         channel = self.channel.fileno()
         self._poll.modify(channel, select.POLLIN | (select.POLLOUT if writes else 0))
         is_ready = False
+
         for fd, event in self._poll.poll(max(0.0, seconds) * 1000):
             if fd == channel:
                 is_ready = True
@@ -136,7 +142,10 @@ class ConfinedProcess:
     def _drain(self) -> None:
         if self._errors < 0:
             return
+
         with contextlib.suppress(BlockingIOError):
+            # It reads on when enough is kept, because a full pipe would block the
+            # process.
             while more := os.read(self._errors, MAX_OUTPUT):
                 kept = self._output + more
                 self._output = kept[:MAX_OUTPUT]
@@ -183,6 +192,7 @@ def _started(
         stderr=None if on_terminal else subprocess.PIPE,
         pass_fds=fds,
         env=environment,
+        # A group of its own, so that `_kill` reaches its children.
         start_new_session=True,
     )
 

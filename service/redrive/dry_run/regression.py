@@ -63,9 +63,11 @@ def _where(bundle: Bundle) -> str:
     failure = bundle.failure
     if failure is None:
         return ""
+
     place = place_of({"detail": failure.detail})
     at = f" in {place.module}.{place.function}, line {place.line}" if place else ""
     text = f" with {failure.error_class}{at}"
+
     return text.replace("\\", "/").replace('"', "'")
 
 
@@ -74,6 +76,7 @@ def _imports(handlers: str, *, has_time: bool) -> str:
     registry = attribute if attribute == "jobs" else f"{attribute} as jobs"
     lines = ["from datetime import UTC, datetime", ""] if has_time else []
     lines += ["from redrive.testing import Past, run", ""]
+
     return "\n".join((*lines, f"from {module} import {registry}"))
 
 
@@ -89,6 +92,7 @@ def _past(bundle: Bundle, seed: str) -> Iterator[str]:
         yield f"attempt={past.attempt}"
     if past.headers:
         yield f"headers={_literal(past.headers, 8)}"
+
     if past.checkpoint is not None:
         yield f"checkpoint={_literal(past.checkpoint, 8)}"
 
@@ -102,6 +106,7 @@ def _options(bundle: Bundle) -> Iterator[str]:
         "ordering_key": bundle.ordering_key,
         "max_attempts": bundle.max_attempts,
     }
+
     for name, value in options.items():
         if value is not None:
             yield f", {name}={value!r}"

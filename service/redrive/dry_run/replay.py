@@ -79,6 +79,7 @@ def replay_confined(request: Request) -> Replayed:
             on_terminal=request.debug,
         )
         stack.callback(process.close)
+
         return _heard(process, is_watched=request.debug)
 
 
@@ -87,6 +88,7 @@ def _written(content: bytes) -> int:
     fd = os.memfd_create("replay")
     with open(fd, "wb", closefd=False) as file:
         file.write(content)
+
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
@@ -99,10 +101,12 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
         raise CannotConfine(_no_import(process))
 
     limit = DAY if is_watched else began["seconds"] + SLACK_SECONDS
+    # Calls during the import do not count.
     calls = lines.calls
     after_call = DAY if is_watched else AFTER_CALL_SECONDS
     found = lines.next(limit, after_call)
     refused = process.calls - calls
+
     if found is not None:
         result = msgspec.convert(found, Result)
         return Replayed(
@@ -129,6 +133,7 @@ def _no_import(process: ConfinedProcess) -> str:
     _, _, own_message = process.last_words().partition("redrive: ")
     why = own_message or str(Crash(process.status()))
     how = " without outgoing calls" if process.calls else ""
+
     return f"the handlers cannot be used{how}: {why}"
 
 
@@ -164,6 +169,7 @@ class _Lines:
             if self._process.wait(left) and not self._receive():
                 self.is_over = True
                 return None
+
             if self._process.calls > self.calls:
                 until = min(until, time.monotonic() + after_call)
 

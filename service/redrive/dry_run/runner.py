@@ -49,6 +49,7 @@ class ConfinedRunner:
             CannotConfine: the message says why.
         """
         self._calls_before = 0
+        # If a step fails, the stack undoes the steps before it.
         with contextlib.ExitStack() as stack:
             shared = stack.enter_context(contextlib.closing(SharedState(1)))
 
@@ -85,6 +86,7 @@ class ConfinedRunner:
         """
         self._calls_before = self._process.calls
         self._tell(Jobs(0, [queue], [work]))
+
         for message in self._hear(seconds):
             match message:
                 case Done():
@@ -125,9 +127,11 @@ class ConfinedRunner:
     def _receive(self) -> Iterator[Up]:
         with contextlib.suppress(OSError):
             self._channel.flush()
+
         frames = self._channel.receive()
         if frames is None:
             raise Died
+
         yield from map(decode_up, frames)
 
     def status(self) -> int:

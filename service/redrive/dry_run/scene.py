@@ -92,6 +92,7 @@ def main(arguments: list[str]) -> int:
     """Run with the arguments FD REQUEST_FD PARENT; write the result to the channel."""
     fd, request_fd, parent = map(int, arguments)
     end_with_parent(parent)
+
     with os.fdopen(request_fd, "rb") as file:
         request = msgspec.json.decode(file.read(), type=Request)
 
@@ -128,6 +129,7 @@ def perform(request: Request, handlers: Handlers) -> Result:
     if request.debug and errors.last is not None:
         with request.bundle.past(result.seed).restored():
             pdb.post_mortem(errors.last.__traceback__)
+
     if request.test and result.is_same:
         return msgspec.structs.replace(result, test=_test(request, result.seed))
 
@@ -138,6 +140,7 @@ def _run(request: Request, handlers: Handlers, errors: _Errors) -> Result:
     """Run the attempt; if asked, with other seeds until it fails as it did."""
     bundle = request.bundle
     first = _attempt(bundle, handlers, bundle.seed, errors)
+    # Another seed changes nothing for a handler that draws no numbers.
     if not (request.search and errors.drew) or first.is_same:
         return first
 
@@ -146,6 +149,7 @@ def _run(request: Request, handlers: Handlers, errors: _Errors) -> Result:
         if found.is_same:
             return found
 
+    # The first attempt again, because `errors` must belong to the returned result.
     return _attempt(bundle, handlers, bundle.seed, errors)
 
 
@@ -161,6 +165,7 @@ def _attempt(bundle: Bundle, handlers: Handlers, seed: str, errors: _Errors) -> 
     errors.last = None
     past = bundle.past(seed)
     batch = Jobs(0, [bundle.queue], [bundle.work()])
+
     with past.restored():
         untouched = _states_of_ours()
         settlement = asyncio.run(_settled(handlers, batch, past.seed_of_job, errors))
@@ -177,6 +182,7 @@ def _states_of_ours() -> list[object]:
     copy = random.Random()
     copy.setstate(random.getstate())
     copy.random()
+
     return [random.getstate(), copy.getstate()]
 
 
@@ -198,6 +204,7 @@ def _result(bundle: Bundle, settlement: Settlement, seed: str) -> Result:
     failure = settlement.failure.record()
     before = bundle.failure
     verdict = before and compared(msgspec.to_builtins(before), failure)
+
     return Result(
         outcome=outcome,
         seed=seed,
@@ -219,8 +226,10 @@ def _test(request: Request, seed: str) -> str | None:
 def _fails(source: str, bundle: Bundle) -> bool:
     names: dict[str, Any] = {}
     exec(compile(source, "<test>", "exec"), names)  # noqa: S102 # we wrote it
+
     try:
         names[test_name(bundle)]()
     except AssertionError:
         return True
+
     return False

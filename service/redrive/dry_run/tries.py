@@ -113,6 +113,8 @@ class _Trial:
 
         runner = self._runner
         failure = self._failure(runner, row)
+
+        # The refused call may be the cause of the failure, so it counts first.
         if runner.calls:
             self.tried.stopped_at_call += 1
         elif failure is None:
@@ -130,6 +132,7 @@ class _Trial:
         cause = cause[:MAX_CAUSE]
         failed = self.tried.failed
         failed[cause] = failed.get(cause, 0) + 1
+
         if failure["fingerprint"] == row["fingerprint"]:
             self.tried.again += 1
 
@@ -139,6 +142,7 @@ class _Trial:
         policy = self._handlers.known(kind).policy
         limit = min(seconds(policy.timeout), MAX_SECONDS)
         work = _work(row)
+
         try:
             report = runner.run(work, row["queue"], limit + SLACK_SECONDS)
         except TookTooLong:
@@ -168,7 +172,12 @@ def _failure_of(report: Report) -> Fields:
     """Return the failure, or a substitute if the handler released its job."""
     if report.failure is None:
         why = report.reason or str(report.outcome)
-        return {"error_class": why, "message": "", "fingerprint": None}
+        return {
+            "error_class": why,
+            "message": "",
+            "fingerprint": None,
+        }
+
     failure = decode_object(report.failure) | {"deliveries": report.deliveries}
     return shown_failure(report.id, failure)
 
