@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
     spool = Spool(given.spool, LIMIT)
+
     while True:
         code = _flush(spool)
         if not given.follow:
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("spool", type=Path, help="directory of the spool")
     command.add_argument("--follow", action="store_true", help="do so until stopped")
+
     return parser
 
 

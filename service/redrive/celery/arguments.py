@@ -41,10 +41,8 @@ def by_name(function: Callable[..., Any], given: Arguments) -> Arguments:
     """
     try:
         bound = signature(function).bind(*given.args, **given.kwargs)
-    except (
-        TypeError,
-        ValueError,
-    ):  # they do not fit, and perhaps the task failed by it
+    except (TypeError, ValueError):
+        # They do not fit, and perhaps the task failed by it.
         return given
 
     return Arguments(given.args, {**bound.arguments, **given.kwargs})
@@ -55,6 +53,7 @@ def stored(given: Arguments) -> dict[str, Any]:
     args = [*given.args]
     kwargs = dict(given.kwargs)
     payload = {"args": _plain(args, 0), "kwargs": _plain(kwargs, 0)}
+
     try:
         encode_payload("payload", payload)
     except InvalidJob as error:  # too large, or a text that Postgres does not take
@@ -81,6 +80,7 @@ def _in_parts(value: Any, depth: int) -> Any:
         return {str(name): _plain(one, depth + 1) for name, one in members}
     if type(value) in {list, tuple}:
         return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
+
     return _description(value)
 
 
@@ -99,12 +99,14 @@ def restored(payload: Mapping[str, Any]) -> Arguments:
     """
     for path in _descriptions("payload", payload):
         raise InvalidJob(path, NOT_HELD)
+
     args = payload.get("args", [])
     kwargs = payload.get("kwargs", {})
     if type(args) is not list or type(kwargs) is not dict:
         path = "payload"
         rule = "must have a list as args, and an object as kwargs"
         raise InvalidJob(path, rule)
+
     return Arguments(*_kombu.loads(json.dumps([args, kwargs])))
 
 

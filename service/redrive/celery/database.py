@@ -25,6 +25,7 @@ def connects_to(url: str | None) -> Connect:
 def _address(url: str | None) -> Address:
     if url is not None:
         return Address(url, variable="database_url")
+
     from redrive.settings import Settings  # noqa: PLC0415 # a program that only enqueues tasks never needs it
 
     given: dict[str, Any] = {}  # all of them have defaults

@@ -54,6 +54,7 @@ def flush(spool: Spool, connect: Connect) -> int:
         paths = spool.waiting() if is_ours else []
         if not paths:
             return 0
+
         spool.tidy()
         with connect() as conn:
             return sum(_send(conn, spool, found) for found in _chunks(spool, paths))
@@ -71,6 +72,7 @@ def _read(spool: Spool, paths: Sequence[Path]) -> list[Filed]:
         try:
             found.append(Filed(path, decode(path.read_bytes())))
         except FileNotFoundError:
+            # A program that cleans up may have deleted it.
             continue
         except msgspec.DecodeError as error:
             _set_aside(spool, path, error)
@@ -96,6 +98,7 @@ def _write(conn: Any, records: Sequence[Record]) -> None:
     outcomes: list[Any] = [record.outcome for record in records if record.outcome]
     if letters:
         take(conn, SOURCE, letters, why=WHY, actor=SOURCE, is_live=True)
+
     if outcomes:
         enqueue_many(conn, outcomes)
         _dismiss_late(conn, outcomes)
@@ -110,6 +113,7 @@ def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
     # Who can write to the broker can forge a mark, but does not know the token.
     tokens = {(end["job"], end["token"]) for end in succeeded}
     late: set[int] = set()
+
     for row in rows(conn, _OPEN, jobs, sends, f"{PREFIX}%"):
         job = row["id"]
         if (job, token_of(job, row)) in tokens:
@@ -171,7 +175,9 @@ class Sender:
     def _run(self) -> None:
         pause = FIRST_PAUSE
         is_last = False
+
         while not is_last:
+            # One more turn follows the end, for the last records.
             is_last = self._end.wait(pause)
             pause = FIRST_PAUSE if self._turn() else min(LONGEST_PAUSE, 2 * pause)
 
@@ -183,6 +189,7 @@ class Sender:
         except Exception as error:  # noqa: BLE001 # this thread must outlive any trouble
             self._warn(error)
             return False
+
         return True
 
     def _warn(self, error: Exception) -> None:
@@ -204,10 +211,12 @@ def trouble(error: Exception) -> str:
     match error:
         case psycopg.OperationalError(sqlstate=None):
             return f"the database cannot be reached: {str(error).strip().partition(chr(10))[0]}"
+
         case psycopg.Error():
             return (
                 f"the database refused: {error.diag.message_primary} ({error.sqlstate})"
             )
+
         case RedriveError() | OSError():
             return str(error)
         case _:

@@ -54,6 +54,7 @@ def install(
     directory = Spool(Path(spool or default_directory(app)), spool_limit)
     wanted = _about_ends(Receivers(app, directory))
     wanted["worker_init"] = lambda **_: directory.prepare()
+
     if flush:
         sender = Sender(directory, connects_to(database_url))
         wanted["worker_ready"] = lambda **_: sender.start()
@@ -61,6 +62,7 @@ def install(
 
     for name, receiver in wanted.items():
         signal = getattr(_signals, name)
+        # The signal alone would not keep the receiver alive.
         signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{id(app)}")
 
 

@@ -73,6 +73,7 @@ class Receivers:
         request = self._request(sender, task_id)
         if request.is_eager or sender.app is not self._app:
             return
+
         given = Arguments(args or (), kwargs or {})
         named = by_name(sender.run, given)
         failure = records.failure_of(_original(exception), sender.name, named)
@@ -93,6 +94,7 @@ class Receivers:
         """Report a task that this worker does not know. Celery drops its message."""
         if sender.app is not self._app:
             return
+
         text = f"no worker that received it has the task {name!r}"
         self._dropped(
             message,
@@ -111,6 +113,7 @@ class Receivers:
         headers: dict[str, Any] = message.headers or {}
         task = headers.get("task")
         task_id = headers.get("id")
+
         if sender.app is self._app and task and task_id:
             text = f"the worker does not accept the message: {message.content_type}"
             error_class = f"celery.{type(exc).__name__}"
@@ -138,6 +141,7 @@ class Receivers:
             record = records.letter(request, name, failure, given)
         else:
             record = records.outcome(sent, failure)
+
         self._put(request.id, sent, record)
 
     def _request(self, task: Any, task_id: str) -> Any:
@@ -145,9 +149,11 @@ class Receivers:
         current = task.request
         if current.id == task_id:
             return current
+
         known = self._received.get(task_id)
         if known is None:
             return _context(id=task_id)
+
         return _context(known.request_dict)
 
     @contained

@@ -103,6 +103,7 @@ def kind_of(task: str) -> str:
     kind = PREFIX + as_name(task)
     if len(kind) <= MAX_KIND:
         return kind
+
     digest = hashlib.sha256(task.encode()).hexdigest()[:8]
     return f"{kind[: MAX_KIND - 9]}-{digest}"
 
@@ -135,6 +136,7 @@ def failure_of(error: BaseException, task: str, given: Arguments) -> Failure:
     failure = describe(error, kind_of(task), secrets=secrets)
     if type(error).__name__ in LOST:
         return replace(failure, category=Category.LOST)
+
     return failure
 
 
@@ -172,6 +174,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     text = encode(options)
     if len(text) <= MAX_OPTIONS:
         return {"options": msgspec.json.decode(text)}
+
     missing = [name for name in CONTINUED if name in options]
     return {"missing": missing}
 
@@ -204,11 +207,13 @@ def _short(failure: Failure) -> dict[str, Any]:
     record = failure.record()
     record["message"] = record["message"][:MAX_OUTCOME_MESSAGE]
     stack: list[Any] = record["detail"].get("stack", [])
+
     while True:
         record["detail"] = {"stack": stack}
         if not stack or len(encode(record)) <= MAX_OUTCOME:
             return record
 
+        # The outermost frames are left out first.
         stack = stack[1:]
 
 

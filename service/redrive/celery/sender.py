@@ -63,6 +63,7 @@ def sender(app: Any, *, database_url: str, verdict_after: Seconds = HOUR) -> Han
         )
     )
     jobs.handle(OUTCOME, queue="celery", keep_result=KEPT_SECONDS, sample=False)(_keep)
+
     return jobs
 
 
@@ -91,10 +92,12 @@ class _Send(HandOver):
             queue=job.queue,
             token=sending.token,
         )
+
         with self._connect() as conn:
             outcome = self._expect(conn, mark)
 
         options = _routing(task) | task.get("options", {})
+        # Before the send: the next attempt must know that the task may be out.
         sending.keep(SENDING)
         self._app.send_task(
             task["task"],
@@ -103,6 +106,7 @@ class _Send(HandOver):
             headers={MARK: asdict(mark)},
             **options,
         )
+
         return {"outcome": outcome, "at": time.time()}
 
     def _expect(self, conn: OwnConnection, mark: Sent) -> int:
@@ -110,7 +114,11 @@ class _Send(HandOver):
 
         A report finds it by its whole mark, so a forged one does not.
         """
-        payload = {"job": mark.job, "send": mark.send, "token": mark.token}
+        payload = {
+            "job": mark.job,
+            "send": mark.send,
+            "token": mark.token,
+        }
         fields = outcome_job(mark.queue, payload | {"outcome": None})
         return enqueue(conn, **fields, delay=self._verdict_after)
 
@@ -128,6 +136,7 @@ class _Send(HandOver):
                 return
             case {"outcome": "failed", "failure": failure}:
                 raise Reported(read_failure(failure, verdict="give_up"))
+
             case _:
                 limit = f"{self._verdict_after:g} s"
                 msg = f"the task was sent, and no end was reported in {limit}; it may still run"
@@ -166,4 +175,5 @@ def _routing(task: Mapping[str, Any]) -> dict[str, Any]:
     key = task.get("routing_key")
     if exchange:
         return found | {"exchange": exchange, "routing_key": key}
+
     return found | ({"queue": key} if key else {})

@@ -64,6 +64,7 @@ class Spool:
 
         if why is not None:
             raise self._refused(why)
+
         if found.st_mode & 0o077:
             self.directory.chmod(0o700)
 
@@ -82,6 +83,7 @@ class Spool:
         """
         self.prepare()
         path = self.directory / f"{name}{SUFFIX}"
+        # A record that is replaced needs no room.
         if len(self.waiting()) >= self.limit and not path.exists():
             raise Full
 
@@ -93,6 +95,7 @@ class Spool:
             unfinished.unlink(missing_ok=True)
             raise
 
+        # The rename itself must survive a crash, too.
         self._sync_directory()
 
     def _sync_directory(self) -> None:
@@ -109,6 +112,7 @@ class Spool:
             os.scandir(self.directory) as found,
         ):
             return [Path(one.path) for one in found if one.name.endswith(SUFFIX)]
+
         return []
 
     def remove(self, paths: Iterable[Path]) -> None:
@@ -142,6 +146,7 @@ class Spool:
         """
         self.check()
         descriptor = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+
         try:
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -76,7 +76,9 @@ class Batch:
         If another gateway took in equal ones, it is done again.
         """
         while True:
+            # A try that was rolled back does not count.
             self.counts = Counts()
+            # `suppress` is outside, because the transaction must see the error, too.
             with suppress(_Overtaken), conn.transaction():
                 return self._commit(conn, actor)
 
@@ -84,6 +86,7 @@ class Batch:
         came_back = self._came_back(conn)
         others = [m for n, m in enumerate(self._messages) if n not in came_back]
         stored = self._import(conn, others, actor)
+
         return [self._messages[n] for n in came_back] + stored
 
     def _import(
@@ -92,9 +95,12 @@ class Batch:
         """Store messages as dead letters; leave out messages that do not fit."""
         digests = [digest_of(message) for message in messages]
         known = imports.known(conn, self._kind, digests)
+        # A copy, because `_letters` adds to it, and `_take` needs the original.
         letters = list(self._letters(messages, digests, set(known)))
+
         if letters:
             self._take(conn, [letter for letter, _ in letters], known, actor)
+
         return [message for _, message in letters]
 
     def _take(
@@ -113,6 +119,7 @@ class Batch:
         fingerprint = partial(fingerprint_of, kind=self._kind, exact=self._exact)
         came_back = returns(conn, self._messages, fingerprint)
         self.counts.returned = len(came_back)
+
         return came_back
 
     def _letters(
@@ -121,6 +128,7 @@ class Batch:
         """Yield each message with its dead letter; leave out messages that do not fit."""
         for message, digest in zip(messages, digests, strict=True):
             source_id, is_doubtful = identity(message, digest, is_known=digest in known)
+            # An equal message later in this batch may be a duplicate, too.
             known.add(digest)
             letter = self._letter(message, source_id, is_doubtful=is_doubtful)
             if letter is None:
@@ -149,7 +157,11 @@ class Batch:
                 **notes,
             )
         except InvalidJob as error:
-            extra = {"source": self._kind, "fault": error.path, "rule": error.rule}
+            extra = {
+                "source": self._kind,
+                "fault": error.path,
+                "rule": error.rule,
+            }
             logger.warning("a message is too large; it stays there", extra=extra)
             return None
 

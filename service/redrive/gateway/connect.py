@@ -26,6 +26,7 @@ def _connect(source: AnySource) -> Source:
         from redrive.gateway import sqs  # noqa: PLC0415 # it brings boto3
 
         return sqs.Queue(source)
+
     from redrive.gateway import rabbitmq  # noqa: PLC0415 # it brings pika
 
     return rabbitmq.Queue(source)

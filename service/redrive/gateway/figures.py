@@ -49,9 +49,11 @@ def _counter(
 def _waiting(intakes: Sequence[Intake]) -> Metric:
     text = "Messages that wait in the dead letter queue of the source."
     waiting = GaugeMetricFamily("redrive_gateway_waiting", text, labels=["source"])
+
     for intake in intakes:
         if intake.state.waiting is not None:
             waiting.add_metric([intake.kind], intake.state.waiting)
+
     return waiting
 
 
@@ -59,7 +61,9 @@ def _stalled(intakes: Sequence[Intake]) -> Metric:
     text = "Time since a message was last taken in, or none waited."
     name = "redrive_gateway_stalled_seconds"
     stalled = GaugeMetricFamily(name, text, labels=["source"])
+
     for intake in intakes:
         since = time.monotonic() - intake.state.moved_at
         stalled.add_metric([intake.kind], since)
+
     return stalled

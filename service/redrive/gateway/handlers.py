@@ -79,6 +79,7 @@ class SendBack(HandOver):
                 logger.warning("job %d is sent again: a confirmation was lost", job.id)
                 self._counts.add(tally.SENT_AGAIN, job.kind)
 
+            # Before the send: the next attempt must know that the message may be out.
             sending.keep(SENDING)
             self._hand_over(source, message, sending)
 
@@ -89,6 +90,7 @@ class SendBack(HandOver):
         try:
             source.send(message)
         except NotSent as error:
+            # It is certain that the message is not out, so a send repeats nothing.
             sending.keep(REFUSED)
             if not error.is_final:
                 raise
@@ -115,17 +117,20 @@ class SendBack(HandOver):
             raise Snooze(BEHIND_SECONDS)
 
         conn = self._connected_database()
+        # The keys are made without the body and the token.
         mark = Mark(
             job=job.id,
             redrives=job.redrives,
             body="",
             token="",
         )
+
         with conn.transaction():
             if idempotent(conn, mark.key):
                 job.complete(conn)
                 return
 
+            # Either error rolls back, as `repeated_failure` requires.
             failure = repeated_failure(conn, mark)
             raise CameBack(NEW_CAUSE) if failure is None else Reported(failure)
 
@@ -152,8 +157,10 @@ class SendBack(HandOver):
         if conn is not None:
             with suppress(psycopg.OperationalError):
                 conn.execute("select")
+
         if conn is None or conn.closed:
             conn = self._own.database = self._database.connect("redrive gateway")
+
         return conn
 
     def _disconnect(self) -> None:
@@ -187,6 +194,7 @@ def build(path: Path, database: Address, counts: tally.Tally) -> Handlers:
     for kind, source in load(path).items():
         send_back = SendBack(source, database, counts)
 
+        # The default binds the source of this turn, not that of the last one.
         def run(payload: dict[str, Any], job: Job, call: SendBack = send_back) -> None:
             call(payload, job)
 
@@ -212,6 +220,7 @@ def _of_environment() -> Handlers:
     address = Address(url, Path(file) if file and not url else None)
     directory = os.environ.get(tally.VARIABLE)
     counts = tally.Tally(Path(directory) if directory else None)
+
     return build(Path(path), address, counts)
 
 

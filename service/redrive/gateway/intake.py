@@ -72,6 +72,7 @@ class Intake(threading.Thread):
             except Exception as error:  # noqa: BLE001 # a client library may raise anything
                 self._failed(error)
 
+            # A connection that took in messages ends the row of failures.
             if self.counts.taken > taken_before:
                 wait = FIRST_WAIT
 
@@ -80,15 +81,21 @@ class Intake(threading.Thread):
 
     def _failed(self, error: Exception) -> None:
         self.state.errors += 1
+
         part = "database" if isinstance(error, psycopg.Error) else "source"
         fault = type(error).__name__
         if isinstance(error, SettingsError):
             fault = str(error)
+
         if self.state.faults.get(part) == fault:
             return
 
         self.state.faults[part] = fault
-        extra = {"source": self.kind, "part": part, "error": fault}
+        extra = {
+            "source": self.kind,
+            "part": part,
+            "error": fault,
+        }
         logger.warning("the gateway connects again", extra=extra, exc_info=error)
 
     def _take_until_error(self) -> None:
@@ -128,11 +135,19 @@ class Intake(threading.Thread):
         """
 
         def store(some: Sequence[Message]) -> None:
-            batch = Batch(self.kind, some, exact=self._source.exact, form=form)
+            batch = Batch(
+                self.kind,
+                some,
+                exact=self._source.exact,
+                form=form,
+            )
             stored = batch.store(conn, self._actor)
             self.counts.add(batch.counts)
+
             if stored:
                 self.state.moved_at = time.monotonic()
+
+            # After the commit, because an acknowledged message is gone there.
             source.acknowledge(stored)
 
         def set_aside(message: Message, error: Exception) -> None:
@@ -146,7 +161,11 @@ class Intake(threading.Thread):
     def _refused(self, error: Exception) -> None:
         self.counts.refused += 1
         code = error.sqlstate if isinstance(error, psycopg.Error) else None
-        extra = {"source": self.kind, "error": type(error).__name__, "sqlstate": code}
+        extra = {
+            "source": self.kind,
+            "error": type(error).__name__,
+            "sqlstate": code,
+        }
         logger.warning("a message cannot be stored; it stays there", extra=extra)
 
 
@@ -159,6 +178,7 @@ def preview(
     """
     connected = connect(source)
     letters: list[Imported] = []
+
     try:
         messages = connected.receive()
         for message in messages:

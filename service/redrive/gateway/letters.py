@@ -60,6 +60,7 @@ def letter_of(
             return _read(message, kind, source_id, payload, header | notes)
         except InvalidJob as error:
             faults.append(error)
+
     raise faults[-1]
 
 
@@ -108,6 +109,7 @@ def _forms(message: Message, *, exact: bool) -> Iterator[Form]:
     origin = {"origin": dict(message.origin)}
     headers = {HEADERS: dict(message.headers)}
     readers = (partial(_payload, exact=exact), _base64)
+
     for reader in readers:
         form, payload = reader(message.body)
         yield payload, {"form": form, **origin, **headers}
@@ -195,9 +197,12 @@ def outgoing(
     form = str(header.get("form"))
     body = _body(payload, form)
     origin = header["origin"]
+    # If the headers were too large for the header `gateway`, the payload has them.
     headers = header.get(HEADERS, payload.get(HEADERS, {}))
+
     if form == BYTES:
         origin, headers = (json.loads(_content(text)) for text in (origin, headers))
+
     mark = Mark(
         job=job,
         redrives=redrives,

@@ -45,6 +45,7 @@ def mark_of(header: object, body: bytes) -> Mark | None:
     found = _MARK.match(str(header))
     if found is None or found[3] != digest(body):
         return None
+
     return Mark(
         job=int(found[1]),
         redrives=int(found[2]),

@@ -112,4 +112,5 @@ def instant(value: Any) -> datetime | None:
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     if datetime(2000, 1, 1, tzinfo=UTC) <= at <= datetime.now(UTC):
         return at
+
     return None

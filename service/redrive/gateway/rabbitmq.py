@@ -107,6 +107,7 @@ class Queue:
         channel: Any = self._connection.channel()
         channel.confirm_delivery()
         channel.basic_qos(prefetch_count=PREFETCH)
+
         return channel
 
     def receive(self) -> Sequence[Message]:
@@ -114,6 +115,7 @@ class Queue:
         found: list[Message] = []
         wait = FIRST_SECONDS
         size = 0
+
         while len(found) < BATCH and size < BATCH_BYTES:
             method, properties, body = next(
                 self._channel.consume(self._source.queue, inactivity_timeout=wait)
@@ -143,15 +145,18 @@ class Queue:
             headers=headers,
             **_decoded(message.origin.get("properties", {})),
         )
+
         try:
             self._channel.basic_publish(
                 exchange,
                 key,
                 message.body,
                 properties,
+                # The broker returns a message that no queue takes; else it drops it.
                 mandatory=True,
             )
         except REFUSALS as error:
+            # Some refusals close the channel, but not the connection.
             if not self._channel.is_open:
                 self._channel = self._open()
 
@@ -179,9 +184,11 @@ def _refused(exchange: str, key: str, error: Exception) -> NotSent:
     match error:
         case pika.exceptions.UnroutableError():
             return NotSent(f"{place}: no queue is bound; the message was not sent")
+
         case pika.exceptions.NackError():
             why = "the broker refused the message; is a queue full?"
             return NotSent(f"{place}: {why}", is_final=False)
+
         case _:
             return NotSent(f"{place}: {getattr(error, 'reply_text', '')}")
 
@@ -192,6 +199,7 @@ def _connection(parameters: pika.URLParameters) -> Any:
     except pika.exceptions.AMQPConnectionError as error:
         if str(error):
             raise
+
         # The library's error has no text.
         msg = f"the broker at {parameters.host}:{parameters.port} cannot be reached"
         raise ConnectionError(msg) from error
@@ -209,12 +217,14 @@ def _parameters(source: RabbitMQ) -> pika.URLParameters:
     parameters.stack_timeout = CONNECT_SECONDS + 5
     parameters.blocked_connection_timeout = CONFIRM_SECONDS
     parameters.client_properties = {"connection_name": "redrive gateway"}
+
     return parameters
 
 
 def _url(source: RabbitMQ) -> str:
     if source.url_file is None:
         return str(source.url)
+
     try:
         return source.url_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -226,6 +236,7 @@ def _message(method: Any, properties: Any, body: bytes, source: RabbitMQ) -> Mes
     headers: dict[str, Any] = properties.headers or {}
     deaths = _deaths(headers)
     mark = mark_of(headers.get(MARK), body)
+
     return Message(
         handle=method.delivery_tag,
         body=body,
@@ -252,6 +263,7 @@ def _sent_headers(kept: Mapping[str, Any]) -> dict[str, Any]:
     if tables.UNREADABLE in kept:
         msg = "the headers of the message could not be read, so it cannot be sent"
         raise NotSent(msg)
+
     found: dict[str, Any] = _decoded(kept)
     return {name: one for name, one in found.items() if name not in COPIES}
 
@@ -266,6 +278,7 @@ def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, A
     """Return where the message died, and its properties."""
     died = _where(deaths)
     kept: dict[str, Any] = {}
+
     for name in KEPT:
         value = getattr(properties, name)
         if value is not None:
@@ -273,6 +286,7 @@ def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, A
 
     keys = _names(died.get("routing-keys"))
     latest = list(deaths[:3])
+
     return {
         "queue": _name(died.get("queue")),
         "exchange": _name(died.get("exchange")),
@@ -341,7 +355,9 @@ def _death(
     fault = _fault(headers)
     at = instant(died.get("time"))
     created = instant(properties.timestamp)
+    # A publisher writes the timestamp, so it may be later than the death.
     is_before = at is not None and created is not None and created <= at
+
     return Death(
         error_class=fault.error_class or f"rabbitmq.{reason}",
         message=fault.message or f"{reason} in the queue {last_queue}",
@@ -413,6 +429,7 @@ def _encoded(value: Any) -> Any:
         case dict():
             named = cast("dict[str, Any]", value)
             return {name: _encoded(one) for name, one in named.items()}
+
         case list():
             return [_encoded(one) for one in cast("list[Any]", value)]
         case bytes():
@@ -440,9 +457,11 @@ def _decoded(value: Any) -> Any:
             return datetime.fromtimestamp(seconds, UTC)
         case {"$decimal": str(text)}:
             return Decimal(text)
+
         case dict():
             named = cast("dict[str, Any]", value)
             return {name: _decoded(one) for name, one in named.items()}
+
         case list():
             return [_decoded(one) for one in cast("list[Any]", value)]
         case _:

@@ -44,11 +44,13 @@ def returns(
     marked = {n: message.mark for n, message in enumerate(messages) if message.mark}
     genuine = _standing(conn, marked)
     keys: set[str] = set()
+
     for n, mark in genuine.items():
         cause = fingerprint(messages[n]) or ""
         keys |= {mark.key, mark.cause_key(cause)}
 
     conn.execute(_RETURNED, (sorted(keys),))
+    # Again, because a job may have succeeded before its key was taken here.
     return set(_standing(conn, genuine))
 
 
@@ -59,6 +61,7 @@ def repeated_failure(conn: Connection, mark: Mark) -> Failure | None:
     transaction that is rolled back.
     """
     for row in rows(conn, _FAILURES, mark.job):
+        # The key is taken if `returns` has recorded this cause.
         if not idempotent(conn, mark.cause_key(row["fingerprint"])):
             found = shown_failure(mark.job, row)
             return Failure(
@@ -84,6 +87,7 @@ def _standing(conn: Connection, marked: Mapping[int, Mark]) -> dict[int, Mark]:
 
     jobs = {mark.job for mark in marked.values()}
     tokens: dict[int, str | None] = {}
+
     for row in rows(conn, _STANDING, sorted(jobs)):
         job = row["job"]
         tokens[job] = token_of(job, row)

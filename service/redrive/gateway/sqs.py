@@ -27,7 +27,11 @@ VISIBILITY_SECONDS = 120
 
 MOST_ATTRIBUTES = 10
 
-ONE_TRY = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 1})
+ONE_TRY = Config(
+    connect_timeout=10,
+    read_timeout=30,
+    retries={"total_max_attempts": 1},
+)
 """No retry by the library: it could send a message twice, and nobody would know."""
 
 GONE = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"})
@@ -51,10 +55,12 @@ class Queue:
         """Return the next messages; none after about a second without any."""
         found: list[Message] = []
         for call in range(CALLS):
+            # Only the first call waits; the others take what is there.
             received = self._receive(0 if call else WAIT_SECONDS)
             found += map(_message, received)
             if len(received) < AT_ONCE:
                 break
+
         return found
 
     def _receive(self, seconds: int) -> list[dict[str, Any]]:
@@ -114,6 +120,7 @@ class Queue:
             QueueName=name,
             QueueOwnerAWSAccountId=account,
         )
+
         return str(found["QueueUrl"])
 
     def _only_origin(self) -> str:
@@ -155,6 +162,7 @@ def _message(found: Mapping[str, Any]) -> Message:
     body = str(found["Body"]).encode()
     mark = attributes.pop(MARK, {}).get("StringValue")
     arn = system.get("DeadLetterQueueSourceArn")
+
     return Message(
         handle=found["ReceiptHandle"],
         body=body,
@@ -202,8 +210,10 @@ def _attributes(message: Outgoing) -> dict[str, Any]:
     if len(message.headers) >= MOST_ATTRIBUTES:
         msg = f"the message has {MOST_ATTRIBUTES} attributes, and SQS allows no more; remove one"
         raise NotSent(msg)
+
     mark = {"DataType": "String", "StringValue": str(message.mark)}
     own = {name: _decoded(value) for name, value in message.headers.items()}
+
     return own | {MARK: mark}
 
 
@@ -212,6 +222,7 @@ def _fifo(message: Outgoing) -> dict[str, str]:
     group = message.origin.get("group")
     if not group:
         return {}
+
     return {
         "MessageGroupId": group,
         "MessageDeduplicationId": f"{message.mark.job}-{message.mark.redrives}",

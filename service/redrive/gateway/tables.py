@@ -31,10 +31,12 @@ def read(encoded: bytes, offset: int) -> tuple[dict[Any, Any], int]:
     """Read a table as pika does, and return where it ends."""
     (size,) = struct.unpack_from(">I", encoded, offset)
     end = offset + 4 + size
+
     try:
         table, _ = pika.data.decode_table(encoded, offset)
     except Exception:  # noqa: BLE001 # a time out of range, or depth
         return {UNREADABLE: encoded[offset:end]}, end
+
     return (table if _is_plain(table) else {UNREADABLE: encoded[offset:end]}), end
 
 
@@ -59,6 +61,7 @@ def read_value(encoded: bytes, offset: int) -> tuple[Any, int]:
     layout = FLOATS.get(encoded[offset : offset + 1])
     if layout is None:
         return _read_value(encoded, offset)
+
     (value,) = struct.unpack_from(layout, encoded, offset + 1)
     return value, offset + 1 + struct.calcsize(layout)
 
@@ -67,6 +70,7 @@ def write_value(pieces: list[bytes], value: Any) -> int:
     """Write a value as pika does, and a float."""
     if not isinstance(value, float):
         return _write_value(pieces, value)
+
     pieces.append(struct.pack(">cd", b"d", value))
     return len(pieces[-1])
 

@@ -23,6 +23,7 @@ class Tally:
         """Count one message. If the disk is full, it is not counted."""
         if self._directory is None:
             return
+
         with suppress(OSError), _path(self._directory, name, kind).open("ab") as file:
             file.write(b".")
 
@@ -30,6 +31,7 @@ class Tally:
         """Return the count of a source."""
         if self._directory is None:
             return 0
+
         try:
             return _path(self._directory, name, kind).stat().st_size
         except FileNotFoundError:
