@@ -82,6 +82,7 @@ class Development:
         self.home = home
         self.handlers = handlers
         self.stopping = threading.Event()
+
         self._postgres: EmbeddedPostgres | None = None
         if url is None:
             self._postgres = EmbeddedPostgres(home, password=keep_password(home))
@@ -152,6 +153,7 @@ class Development:
         port = free_port()
         options = ("--handlers", self.handlers, "--http-port", str(port), "--reload")
         self._start("worker", "worker", *options)
+
         return lambda: _ask(port)
 
     def start_console(self, port: int) -> Callable[[], object]:
@@ -170,10 +172,17 @@ class Development:
             env=_environment(self.url),
             start_new_session=True,  # Ctrl-C must not stop it; `stop` does
         )
+
         # The guard of the home kills what this names, if we are killed.
         (self.home / f"{name}.pid").write_text(str(process.pid))
+
+        # The reader needs the part, and the part needs its reader.
         part = Part(name, process, threading.Thread(target=lambda: None))
-        part.reader = threading.Thread(target=self._read, args=(part,), daemon=True)
+        part.reader = threading.Thread(
+            target=self._read,
+            args=(part,),
+            daemon=True,
+        )
         part.reader.start()
         self._parts.append(part)
 
@@ -240,6 +249,7 @@ class Development:
                 part.process.kill()
                 part.process.wait()
                 return
+
             time.sleep(LOOK_SECONDS / 2)
 
 
@@ -252,6 +262,7 @@ def _environment(url: str) -> dict[str, str]:
         "REDRIVE_DRAIN_TIMEOUT": DRAIN_SECONDS,
         "PYTHONUNBUFFERED": "1",
     }
+
     return usual | inherited | {"REDRIVE_DATABASE_URL": url}
 
 
@@ -260,6 +271,7 @@ def _place(url: str) -> str:
     known = conninfo_to_dict(url)
     host = known.get("host", "localhost")
     name = known.get("dbname", "")
+
     return f"{name} on {host}"
 
 
@@ -289,6 +301,8 @@ def open_browser(url: str) -> bool:
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     ):
         return False
+
     with contextlib.suppress(webbrowser.Error):
         return webbrowser.open(url)
+
     return False

@@ -142,6 +142,7 @@ def as_mail(receipt: Receipt, key: str) -> EmailMessage:
     mail.set_content(
         f"Dear {receipt.customer},\n\nwe received {receipt.amount} {receipt.currency}. Thank you.\n"
     )
+
     return mail
 
 

@@ -51,12 +51,14 @@ def open_home(chosen: Path | None, what: str = "demo") -> Iterator[Path]:
         pass_fds=[lock],  # the directory stays locked until the guard ends
         start_new_session=True,  # Ctrl-C must not stop it
     )
+
     try:
         yield path
     finally:
         if chosen is None:
             shutil.rmtree(path, ignore_errors=True)
 
+        # This closes the guard's input, which starts it, and waits until it has ended.
         guard.communicate()
         os.close(lock)
 
@@ -116,6 +118,7 @@ def _take_usual() -> tuple[Path, int] | None:
         check=False,
     )
     os.close(lock)
+
     return _take_usual()
 
 
@@ -123,6 +126,7 @@ def _take_another() -> tuple[Path, int]:
     path = Path(tempfile.mkdtemp(prefix=f"{NAME}-"))
     lock = _lock(path)
     assert lock is not None  # noqa: S101 # no other process knows its name
+
     return path, lock
 
 
@@ -152,6 +156,7 @@ def _lock(path: Path) -> int | None:
         os.close(lock)
         return None
 
+    # The holder before us has deleted the file, so this lock protects nothing.
     if os.fstat(lock).st_nlink == 0:
         os.close(lock)
         return None

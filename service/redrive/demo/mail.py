@@ -29,9 +29,11 @@ class Mailbox:
         """Take one mail."""
         content = envelope.original_content or b""
         name = _name_of(content)
+        # The file gets its name when it is complete.
         written = self._directory / f".{name}.{os.getpid()}"
         written.write_bytes(content)
         written.replace(self._directory / f"{name or 'unnamed'}.eml")
+
         return "250 OK"
 
 
@@ -57,6 +59,7 @@ async def serve(port: int, directory: Path) -> None:
         "127.0.0.1",
         port,
     )
+
     async with server:
         await gone.wait()
 

@@ -109,10 +109,12 @@ class Monitoring:
     def _query(self, expression: str) -> list[float]:
         path = f"/api/v1/query?query={quote(expression)}"
         address = f"http://127.0.0.1:{self.prometheus}{path}"
+
         try:
             with urlopen(address, timeout=5) as answer:
                 found = json.load(answer)
         except OSError:
+            # Prometheus does not answer yet.
             return []
 
         return [float(series["value"][1]) for series in found["data"]["result"]]

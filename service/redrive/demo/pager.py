@@ -62,6 +62,7 @@ class Pager:
             daemon=True,
         )
         thread.start()
+
         try:
             yield
         finally:
@@ -112,6 +113,7 @@ def as_shown(event: Row) -> list[tuple[str, str]]:
     firing = payload["custom_details"]["firing"]
     given = event.get("links", ())
     links = [(link["text"].lower(), link["href"]) for link in given]
+
     return [
         summary,
         ("severity", payload["severity"]),

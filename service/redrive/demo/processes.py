@@ -63,6 +63,7 @@ class Processes:
                 ask()
                 return True
             time.sleep(LOOK_SECONDS)
+
         return False
 
     def stop(self, name: str) -> None:

@@ -36,9 +36,11 @@ def write_shell_file(file: Path, unset: str, variables: Mapping[str, str]) -> No
     """
     programs = shlex.quote(str(Path(sys.executable).parent))
     lines = [f'export PATH={programs}:"$PATH"', f"unset {unset}"]
+
     for name, value in variables.items():
         lines.append(f"export {name}={shlex.quote(value)}")
 
+    # The variables may hold a password.
     file.touch(mode=0o600)
     file.write_text("\n".join(lines) + "\n")
 

@@ -120,6 +120,7 @@ def accounts(conn: Connection) -> Iterator[Account]:
     """Return the ledger's totals by currency, beside the bank's control totals."""
     booked = _booked(conn)
     totals = (files("redrive.demo") / "control_totals.csv").read_text()
+
     for line in csv.DictReader(io.StringIO(totals)):
         count, amount = booked.get(line["currency"], (0, Decimal("0.00")))
         yield Account(

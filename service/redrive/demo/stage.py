@@ -125,8 +125,10 @@ class Stage:
     def start_postgres(self) -> None:
         """Start an empty or a kept database, and create the schemas."""
         start_postgres(self._postgres)
+        # It raises Stopped if the demo was ended meanwhile.
         self.pause()
         migrate(self.conn)
+
         with self.conn.transaction():
             self.conn.execute(shop.SCHEMA)
 
@@ -139,6 +141,7 @@ class Stage:
     def start(self) -> None:
         """Start the mail server and the worker."""
         self.mailbox.mkdir(exist_ok=True, mode=0o700)
+        # A kept database has the positions of the last run.
         for name in self._actual:
             if kept := shop.switch(self.conn, name):
                 self._actual[name] = kept.wanted
@@ -171,6 +174,7 @@ class Stage:
         watch = Monitoring(home, pager, targets, console=self.console)
         self.monitoring = watch
         watch.write_configuration()
+
         for name, command in watch.commands().items():
             self._run(name, *command)
 
@@ -179,6 +183,7 @@ class Stage:
         self.wait("Prometheus scrapes", watch.is_watching, START_SECONDS)
         watch.write_rules()
         watch.reload()
+
         return watch
 
     def _start_exporter(self, port: int) -> None:
@@ -281,6 +286,7 @@ class Stage:
             for name, value in os.environ.items()
             if not name.startswith(PREFIX)
         }
+
         return inherited | {
             "PATH": os.pathsep.join((programs, path)),
             "REDRIVE_DATABASE_URL": self.url,

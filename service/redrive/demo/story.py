@@ -76,8 +76,10 @@ def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None
     )
     say = _clock()
     _bring_up(stage, say, console=console)
+
     if observe:
         _observe(stage, say)
+
     if shop.is_placed(stage.conn):
         say("the orders are already in the database that was kept here")
         return
@@ -135,8 +137,10 @@ def _absent() -> str:
     missing = [program for program in PACKAGES if not find(program)]
     if not missing:
         return ""
+
     names = " and ".join(missing)
     packages = " ".join(PACKAGES[program] for program in missing)
+
     return f"{names} not found (Debian: apt-get install {packages})"
 
 
@@ -165,6 +169,7 @@ def _arrive_early(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
 
     came = f"{len(lines)} orders came in a CSV file and became jobs"
     say(f"{came}; release 1.0 of the handlers has run them")
+
     return created
 
 
@@ -172,6 +177,7 @@ def _arrive_late(stage: Stage, say: Say, lines: list[dict[str, str]]) -> int:
     """Stop the mail server and place orders. Return how many are new."""
     stage.turn("mail", "down")
     say("the mail server went down")
+
     with _busy("more orders arrive; their receipts cannot be sent"):
         created = _place(stage, lines)
         stage.wait(
@@ -189,6 +195,7 @@ def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
         for line in lines[start : start + ORDERS_AT_ONCE]:
             created += shop.place(stage.conn, line).created
         stage.pause(ORDERS_AT_ONCE / ORDERS_PER_SECOND)
+
     return created
 
 
@@ -235,7 +242,10 @@ def _bug(stage: Stage) -> list[Chapter]:
         return []
 
     job, group, amount = crashed[0]
+
+    # The redrive of the edited job is the first campaign after this one.
     campaign = shop.last_campaign(stage.conn)
+
     return [
         _see(job, group),
         _edit(job, str(amount)),
@@ -264,6 +274,7 @@ def _edit(job: int, amount: str) -> Chapter:
         f"redrive dlq edit {job} --patch '{patch}' {why} --yes",
         f"redrive dlq redrive {job} --why 'corrected' --yes",
     ]
+
     return Chapter(title, commands)
 
 
@@ -309,6 +320,7 @@ def tell(stage: Stage) -> None:
     """Print the commands to type."""
     click.secho(f"\n{_what_died(stage)} In another terminal:\n", bold=True)
     _show(f"source {shlex.quote(str(stage.env_file))}")
+
     for chapter in chapters(stage):
         click.secho(f"\n  # {chapter.title}", dim=True)
         for command in chapter.commands:
@@ -417,10 +429,12 @@ def _type(stage: Stage, command: str, code: int) -> None:
         env=environment,
         start_new_session=True,
     )
+
     try:
         while process.poll() is None:
             stage.pause(TICK)
     finally:
+        # Also if `pause` has raised Stopped.
         process.kill()
         process.wait()
 
@@ -471,6 +485,7 @@ def _busy(text: str) -> Iterator[Callable[[str], None]]:
     if not sys.stdout.isatty():
         yield lambda _: None
         return
+
     from rich.console import Console  # noqa: PLC0415 # only for terminals
 
     with Console().status(text) as status:
