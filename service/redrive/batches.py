@@ -131,6 +131,7 @@ def open_batch(
     )
     if sql_drivers.is_async(conn):
         return OpeningBatch(opened)
+
     return opened
 
 

@@ -120,7 +120,12 @@ class Keyring:
         key = self.ids[0]
         nonce = os.urandom(NONCE_BYTES)
         sealed = self._ciphers[key].encrypt(nonce, plain, _encode(where))
-        envelope = {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}
+        envelope = {
+            "k": key,
+            "n": _to_text(nonce),
+            "c": _to_text(sealed),
+        }
+
         return {MARK: envelope}
 
     def open(self, envelope: Any, *where: str) -> bytes:
@@ -192,6 +197,7 @@ class Keyring:
         digest = whose.digest(second, random)
         salt = f"{VERSION}{second}.{random}.{digest}"
         envelope = self.seal(payload, "payload", whose.kind, salt)
+
         return envelope, {MARK: salt}
 
     def with_digest(self, envelope: dict[str, Any], plain: Any) -> dict[str, Any]:
@@ -213,7 +219,12 @@ class Keyring:
         clear, hidden = _split(record["detail"])
         known = {"message": record["message"], "detail": hidden}
         sealed = self.seal_record(known, "failure", job, delivery)
-        return {**record, "message": HIDDEN, "detail": clear | sealed}
+
+        return {
+            **record,
+            "message": HIDDEN,
+            "detail": clear | sealed,
+        }
 
     def seal_side_effect(
         self, what: str, detail: Any, job: int, delivery: int
@@ -353,10 +364,11 @@ def open_payload(
         try:
             envelope = _decode(envelope)
         except (msgspec.DecodeError, RecursionError):
-            envelope = None
+            envelope = None  # `open` reports an unknown form
 
     salt = str(headers.get(MARK))
     payload = _required(keyring, envelope).open(envelope, "payload", whose.kind, salt)
+    # The envelope opens only with its own salt. So the digest in the salt is genuine.
     if not _is_bound(salt, whose):
         msg = (
             f"encrypted with key {key_of(envelope)}, but for another job: it was moved"
@@ -370,6 +382,7 @@ def _is_bound(salt: str, whose: Whose) -> bool:
     version, _, rest = salt.partition(".")
     second, _, rest = rest.partition(".")
     random, _, digest = rest.partition(".")
+
     return f"{version}." == VERSION and digest == whose.digest(second, random)
 
 
@@ -407,7 +420,12 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
 
     clear = without_mark(detail)
     opened = _shown(detail, what="failure", job=job, delivery=failure["deliveries"])
-    return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
+
+    return {
+        **failure,
+        "message": opened["message"],
+        "detail": clear | opened["detail"],
+    }
 
 
 def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
@@ -431,6 +449,7 @@ def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
 def _shown(envelope: Any, what: str, job: int, delivery: int) -> dict[str, Any]:
     try:
         keyring = _required(configured(), envelope)
+        # The record of a side effect has no message.
         return {"message": ""} | keyring.open_record(envelope, what, job, delivery)
     except Undecryptable as error:
         return {"message": f"[{error}]", "detail": {}}

@@ -186,6 +186,7 @@ def _seal(job: CheckedJob) -> CheckedJob:
 def _sealed(job: CheckedJob, keyring: Keyring) -> CheckedJob:
     payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
     if job["unique_for"] is not None:
+        # Envelopes of equal payloads differ, so the database compares a digest.
         compared = _compared_fields(job)
         payload = keyring.with_digest(payload, compared)
 
@@ -292,6 +293,7 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
         characters = sum(map(len, map(_payload, chunk)))
         parts = characters // CHUNK_CHARACTERS + 1
         step = -(-len(chunk) // parts)  # rounded up
+
         for n in range(0, len(chunk), step):
             yield chunk[n : n + step]
 
@@ -300,6 +302,7 @@ def _columns(jobs: list[CheckedJob]) -> str:
     """Return jobs as enqueue_many_v1 takes them: one array for each field in use."""
     columns = zip(*[job.values() for job in jobs], strict=True)
     parts: list[str] = []
+
     for (name, field), values in zip(PARAMETERS.items(), columns, strict=True):
         if values.count(field.default) < len(values):
             column = _column(field.type, values)
@@ -383,6 +386,7 @@ class _Rest:
 def _whole_or_not(conn: Any) -> Iterator[None]:
     """Undo all work of the block if it fails; keep the caller's earlier work."""
     if conn.autocommit or conn.info.transaction_status.name != "IDLE":
+        # This is a savepoint if the caller has begun a transaction.
         with conn.transaction():
             yield
 
@@ -419,6 +423,7 @@ async def _enqueue_many_async(
             async with conn.cursor() as cursor, cursor.copy(COPY) as copy:
                 for job in chunk:
                     await copy.write_row(_copied_values(job))
+
         return len(plain) + await _through_function_async(conn, other)
 
 

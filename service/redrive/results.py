@@ -70,7 +70,9 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
         return _wait_async(conn, job, give_up_at)
 
     pauses = _pauses()
+    # Without any record, only a job that was seen live counts as succeeded.
     was_live = False
+
     while True:
         ended: Ended = _look(conn, job, was_live=was_live)
         was_live = ended.outcome == LIVE
@@ -84,6 +86,7 @@ def wait(conn: Any, job: int, timeout: Seconds = 30) -> Ended | Awaitable[Ended]
 async def _wait_async(conn: Any, job: int, give_up_at: float) -> Ended:
     pauses = _pauses()
     was_live = False
+
     while True:
         ended: Ended = await _look(conn, job, was_live=was_live)
         was_live = ended.outcome == LIVE
@@ -129,4 +132,5 @@ def _ended(
         job=job,
         delivery=delivery,
     )
+
     return Ended(outcome, opened["value"])

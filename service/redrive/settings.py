@@ -332,6 +332,7 @@ class Settings(BaseSettings):
                 file=self.listen_url_file,
                 variable=self.name_of("listen_url"),
             )
+
         return None
 
     def cells(self) -> "tuple[Cell, ...]":
@@ -427,6 +428,7 @@ def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Setti
     given = {name: value for name, value in overrides.items() if value is not None}
     named = (options or {}).items()
     typed = {name: option for name, option in named if name in given}
+
     try:
         return Settings(**given).given_by(typed)
     except ValidationError as error:
@@ -452,8 +454,10 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     known = sorted(settings | options)
     unknown = [name for name in others if name not in options]
     empty = [name for name in others if name in options and _is_empty(name)]
+
     faults = [_unknown(name, known) for name in unknown]
     faults += map(_empty, empty)
+
     if faults:
         raise SettingsError("; ".join(faults))
 
@@ -486,6 +490,7 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     ending = name.upper().removeprefix(PREFIX.rstrip("_"))
     suggestion = " or ".join(one for one in known if one.endswith(ending))
     suggestion = suggestion or nearest(name.upper(), known)
+
     hint = "unset it, or name it otherwise"
     if suggestion:
         hint = f"did you mean {suggestion}?"
@@ -522,6 +527,7 @@ def _allowed(field: FieldInfo) -> str:
     shortest = _bound(field, "min_length")
     longest = _bound(field, "max_length")
     text = f"text of {shortest or 1} to {longest or 255} characters"
+
     return " or ".join(_choices(annotation)) or text
 
 
@@ -529,6 +535,7 @@ def _range(field: FieldInfo) -> str:
     low = _bound(field, "ge")
     high = _bound(field, "le")
     at_most = "" if high is None else f", {high} at most"
+
     return f"{low or 0} or more{at_most}"
 
 

@@ -19,6 +19,7 @@ def seconds(duration: Seconds) -> float:
     """Return a duration in seconds; infinite if a float cannot hold it."""
     if isinstance(duration, timedelta):
         return duration.total_seconds()
+
     try:
         return float(duration)
     except OverflowError:  # a whole number may have any size
