@@ -507,6 +507,7 @@ def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
     name = str(first["loc"][0])
     field = Settings.model_fields[name]
     rule = f"it must be {_allowed(field)}. {field.description}"
+
     shown = _name_of(name, options)
     is_secret = {"url", "key", "secret"} & set(name.split("_"))
     if is_secret:

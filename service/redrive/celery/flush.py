@@ -110,6 +110,7 @@ def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
     succeeded = [end for end in ends if end["outcome"] == "succeeded"]
     jobs = [end["job"] for end in succeeded]
     sends = [end["send"] for end in succeeded]
+
     # Who can write to the broker can forge a mark, but does not know the token.
     tokens = {(end["job"], end["token"]) for end in succeeded}
     late: set[int] = set()

@@ -77,6 +77,7 @@ class Receivers:
         given = Arguments(args or (), kwargs or {})
         named = by_name(sender.run, given)
         failure = records.failure_of(_original(exception), sender.name, named)
+
         self._end(request, sender.name, failure, given)
 
     @contained

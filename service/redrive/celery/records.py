@@ -105,6 +105,7 @@ def kind_of(task: str) -> str:
         return kind
 
     digest = hashlib.sha256(task.encode()).hexdigest()[:8]
+    # A hyphen and eight digits follow.
     return f"{kind[: MAX_KIND - 9]}-{digest}"
 
 
@@ -134,6 +135,7 @@ def failure_of(error: BaseException, task: str, given: Arguments) -> Failure:
     secrets = secret_values([*given.args, dict(given.kwargs)])
     secrets |= secrets_of_environment(os.environ)
     failure = describe(error, kind_of(task), secrets=secrets)
+
     if type(error).__name__ in LOST:
         return replace(failure, category=Category.LOST)
 

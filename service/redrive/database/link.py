@@ -107,11 +107,13 @@ class Link:
         self._name = name
         self._settings = settings
         self._begin_with: LiteralString = settings_of_transaction(self._all_settings())
+
         self._conn: OwnConnection | None = None
         self._backoff = Backoff()
         self._turn = threading.Condition()
         self._state = _State.FREE
         self._lends_from = 0.0
+
         self.answered_at = float("-inf")
         self.overdue_at = float("inf")
         self.fault: str | None = None

@@ -490,6 +490,8 @@ def _finish(run: _Run) -> None:
         return
 
     run.step(partial(_apply_functions, conn, with_roles=with_roles))
+
+    # A trigger locks its table, so each one is a step of its own.
     for table, trigger in run.step(partial(_triggers_that_differ, conn)):
         run.step(partial(_run, conn, trigger), [table])
 

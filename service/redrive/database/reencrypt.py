@@ -80,6 +80,7 @@ class Place:
     def select_stale(self) -> LiteralString:
         """Return SQL for the stale rows of `limit` jobs after `last`."""
         is_stale = self.is_stale()
+        # The jobs are limited and not the rows, so that a batch has all rows of a job.
         return f"""
             select {self.job} as id, {self.n} as n, {self.read} from {self.table}
             where {is_stale} and {self.job} in (
@@ -324,6 +325,7 @@ def reencrypt(
             report.add(len(rows), *_rewrite(conn, keyring, run, name, rows))
             progress(len(rows))
 
+    # A group quotes the message of its first failure, which is sealed now.
     conn.execute("select redrive.hide_messages_v1()")
     report.left = count(conn)
 

@@ -66,6 +66,7 @@ class Part:
         if status is None:
             return
 
+        # The last lines may still be in the pipe.
         self.reader.join(1.0)
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         lines = "\n".join(f"  {line}" for line in self.last)

@@ -29,6 +29,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers["Content-Length"])
         body = self.rfile.read(length)
         self._take(self.path, json.loads(body))
+
         self.send_response(202)
         self.end_headers()
         self.wfile.write(b'{"status": "success"}')

@@ -62,8 +62,10 @@ class Stage:
         self.stopping = threading.Event()
         self.metrics_port = Settings.model_fields["http_port"].default
         self.mail_port = free_port()
+
         self._password = keep_password(home)
         self._postgres = EmbeddedPostgres(home, password=self._password)
+
         self.monitoring: Monitoring | None = None
         self.console: str | None = None
         self._serving = contextlib.ExitStack()

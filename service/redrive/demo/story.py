@@ -149,8 +149,10 @@ def _arrive(stage: Stage, say: Say) -> None:
     lines = shop.orders()
     early = lines[:BEFORE_OUTAGE]
     late = lines[BEFORE_OUTAGE:]
+
     created = _arrive_early(stage, say, early)
     created += _arrive_late(stage, say, late)
+
     again = f"{len(lines) - created} order came twice, and its key made it one job"
     say(f"{len(late)} more orders came; {again}")
     waiting = f"{shop.waiting(stage.conn)} receipts wait"

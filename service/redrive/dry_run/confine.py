@@ -56,11 +56,15 @@ def main(arguments: list[str]) -> None:
     channel, home, *command = arguments
     _limit(resource.RLIMIT_DATA, MEMORY)
     libc = ctypes.CDLL(None, use_errno=True)
+
     # Without privileges, the kernel accepts a filter only from such a process.
     fixed = libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _called("no_new_privs", fixed)
+
     are_protected = _protect_files(libc, home, *SHARED)
+    # Without Landlock, no file may grow at all.
     _limit(resource.RLIMIT_FSIZE, FILE if are_protected else 0)
+
     listener = _refuse_calls(libc)
     _send(listener, int(channel))
     os.execv(command[0], command)  # noqa: S606 # no shell is wanted
@@ -76,6 +80,8 @@ def _refuse_calls(libc: ctypes.CDLL) -> int:
     """Refuse new sockets from now on, and return the listener."""
     architecture, seccomp, new_socket, pair = _numbers()
     steps = _program(architecture, new_socket, pair)
+
+    # `code` must live until the call, because the program has only its address.
     code = ctypes.create_string_buffer(steps)
     count = len(steps) // STEP_BYTES
     program = struct.pack("HxxxxxxP", count, ctypes.addressof(code))

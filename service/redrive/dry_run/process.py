@@ -135,6 +135,7 @@ class ConfinedProcess:
         with contextlib.suppress(FileNotFoundError):  # the caller was killed
             fcntl.ioctl(self._listener, RECEIVE, call)
             self.calls += 1
+
             number = int.from_bytes(call[:8], sys.byteorder)
             refusal = REFUSAL.pack(number, 0, -errno.EPERM, 0)
             fcntl.ioctl(self._listener, SEND, refusal)

@@ -68,6 +68,7 @@ def _where(bundle: Bundle) -> str:
     at = f" in {place.module}.{place.function}, line {place.line}" if place else ""
     text = f" with {failure.error_class}{at}"
 
+    # The text must neither end the docstring nor escape a character of it.
     return text.replace("\\", "/").replace('"', "'")
 
 

@@ -57,6 +57,7 @@ class ConfinedRunner:
             stack.callback(self._process.close)
             self._channel = Channel(self._process.channel)
             self._wait_for_import()
+
             self.close = stack.pop_all().close
             """End it, and remove the files it made."""
 

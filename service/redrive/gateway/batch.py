@@ -110,6 +110,7 @@ class Batch:
         taken = imports.take(conn, self._kind, new, why=WHY, actor=actor, is_live=True)
         self.counts.taken = taken
         self.counts.known = len(new) - taken
+
         unknown = {letter.source_id for letter in new} - known
         if taken < len(unknown):
             raise _Overtaken

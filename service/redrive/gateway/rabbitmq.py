@@ -353,6 +353,7 @@ def _death(
     reason = _name(died.get("reason", "published")) or "unknown"
     last_queue = _name(died.get("queue")) or queue
     fault = _fault(headers)
+
     at = instant(died.get("time"))
     created = instant(properties.timestamp)
     # A publisher writes the timestamp, so it may be later than the death.

@@ -90,9 +90,11 @@ class Surroundings:
         workers = rows(conn, _WORKERS)
         self._names = {row["id"]: row["name"] for row in workers}
         self._progress = {row["id"]: _progress(row) for row in workers}
+
         pauses = {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)}
         breakers = records(conn, Breaker, _BREAKERS)
         now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
+
         self.around = Around(
             now=now.astimezone(UTC),
             pauses=pauses,

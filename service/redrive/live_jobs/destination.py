@@ -15,6 +15,7 @@ def remarks(conn: Connection, queue: str | None, kinds: Iterable[str]) -> list[s
     going = f"they go to the queue {queue}"
     live = Surroundings(conn).around.workers
     workers = [worker for worker in live if worker.serves(queue)]
+
     unique = sorted(set(kinds))
     without = [kind for kind in unique if not _is_handled(kind, workers)]
     if workers and not without:

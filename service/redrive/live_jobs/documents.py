@@ -80,6 +80,7 @@ def _payload_again(row: Row, job: int, keyring: Keyring | None) -> Row:
     fields = {name: _decode(row[name]) for name in Whose._fields}
     whose = Whose.of(fields)
     headers = _decode(row["headers"])
+
     plain = open_payload(keys, envelope, whose, headers)
     sealed, salt = keys.seal_payload(plain, whose)
 

@@ -179,9 +179,11 @@ def described(row: Row, around: Surroundings, *, is_one_of_many: bool = False) -
     """Return a row with its derived fields, some of them from its surroundings."""
     row["last_failure"] = _last_failure(row)
     row["worker"] = around.name(row["held_by"])
+
     waiting = around.waiting(row, is_one_of_many=is_one_of_many)
     answer = why(waiting, around.around)
     is_waiting = answer.code not in {Code.RUNNING, Code.DUE}
+
     row["why"] = answer
     row["waiting_for"] = str(answer.code) if is_waiting else None
 
@@ -193,6 +195,7 @@ def _last_failure(row: Row) -> Row | None:
         return None
 
     failure = {name: row[name] for name in (*FAILURE, "detail")}
+    # The envelope is bound to the delivery that failed, not to the current one.
     failure["deliveries"] = row["failed_delivery"]
     shown = shown_failure(row["id"], failure)
 

@@ -125,6 +125,7 @@ def _walked(
 
 
 def _ended(conn: Connection, chosen: JobFilter, after: str | None, most: int) -> Page:
+    # One more than a page, to see whether there is another one.
     wanted = replace(chosen, limit=most + 1)
     rows = list(find_ended(conn, wanted, after))
     if len(rows) <= most:

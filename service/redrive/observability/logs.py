@@ -125,6 +125,7 @@ def set_up(log_format: str | None, level: str) -> None:
     """Log to stderr from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_formatter(log_format))
+
     root = logging.getLogger("redrive")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -154,6 +154,7 @@ class Histogram:
         self.labels = labels
         self.buckets = buckets
         self._bounds = (*(str(float(bound)) for bound in buckets), "+Inf")
+
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = defaultdict(float)
         self._exemplars: dict[tuple[Labels, int], Exemplar] = {}

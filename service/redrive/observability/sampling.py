@@ -27,8 +27,10 @@ class Sampler(Generic[Sort]):
 
     def lets_through(self, sort: Sort, now: float) -> bool:
         """Return True for the first lines of a sort; the others are counted."""
+        # A window begins with its first line.
         if self._over_at == float("inf"):
             self._over_at = now + WINDOW_SECONDS
+
         if sort not in self._seen and len(self._seen) >= MAX_SORTS:
             self._others += 1
             return False

@@ -65,8 +65,10 @@ class DatabaseStats:
 
     def __init__(self, where: Address | str) -> None:
         self.link = Link(where, "redrive stats", statement_timeout="5s")
+
         # A frozen server does not apply its statement timeout.
         Watchdog(self.link).start()
+
         self._lock = threading.Lock()
         self._decode = msgspec.json.Decoder(Snapshot).decode
         self._families: list[Metric] = []
