@@ -89,5 +89,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
+
+    # As a global, the name is found without this function from now on.
     found = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return found

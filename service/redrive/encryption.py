@@ -102,7 +102,11 @@ class Keyring:
     """Keys by id. The first key encrypts, and all keys decrypt."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        """Take keys of 32 bytes. Raises SettingsError without the crypto extra."""
+        """Take keys of 32 bytes.
+
+        Raises:
+            SettingsError: the crypto extra is not installed.
+        """
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 # an extra
         except ImportError as error:
@@ -129,7 +133,12 @@ class Keyring:
         return {MARK: envelope}
 
     def open(self, envelope: Any, *where: str) -> bytes:
-        """Open an envelope. Raises Undecryptable."""
+        """Open an envelope.
+
+        Raises:
+            Undecryptable: its key is missing, it was changed, or `where` is not the
+                place for which it was sealed.
+        """
         key = key_of(envelope)
         cipher = self._ciphers.get(key or "")
         if cipher is None:
@@ -152,6 +161,12 @@ class Keyring:
         """Return an envelope of a record about one delivery.
 
         The key `d` lets reencrypt find a record that was moved to another delivery.
+
+        Args:
+            record: content of the envelope.
+            what: kind of record: failure, side effect, checkpoint, progress or result.
+            job: id of the job.
+            delivery: delivery of the job that the record is about.
         """
         sealed = self.seal(_encode({**record, "delivery": delivery}), what, str(job))
         return {MARK: {**sealed[MARK], "d": delivery}}
@@ -159,7 +174,12 @@ class Keyring:
     def open_record(
         self, envelope: Any, what: str, job: int, delivery: int
     ) -> dict[str, Any]:
-        """Open a record that `seal_record` sealed. Raises Undecryptable."""
+        """Open a record that `seal_record` sealed with the same arguments.
+
+        Raises:
+            Undecryptable: it is the record of another job or delivery, was changed, or
+                its key is missing.
+        """
         record = _decode(self.open(envelope, what, str(job)))
         if record.pop("delivery", None) != delivery:
             msg = f"encrypted with key {key_of(envelope)}, but for another delivery: it was moved"
@@ -176,7 +196,7 @@ class Keyring:
         *,
         moved_to: int | None = None,
     ) -> dict[str, Any]:
-        """Encrypt a record again by the first key. Raises Undecryptable.
+        """Encrypt a record again by the first key.
 
         Args:
             envelope: the record.
@@ -184,6 +204,9 @@ class Keyring:
             job: id of its job.
             delivery: delivery of the job that it is about.
             moved_to: id of the job from now on; None = the same.
+
+        Raises:
+            Undecryptable: the record does not open.
         """
         record = self.open_record(envelope, what, job, delivery)
         return {**envelope, **self.seal_record(record, what, moved_to or job, delivery)}
@@ -237,7 +260,11 @@ class Keyring:
 def open_noted(
     keyring: Keyring | None, value: dict[str, Any], what: str, job: int, delivery: int
 ) -> dict[str, Any]:
-    """Open a record, sealed or plain. Raises Undecryptable."""
+    """Open a record, sealed or plain.
+
+    Raises:
+        Undecryptable: it is sealed, and its key is missing or it was changed or moved.
+    """
     if not is_sealed(value):
         return value
     return _required(keyring, value).open_record(value, what, job, delivery)
@@ -356,9 +383,16 @@ def _member(value: Any, name: str) -> Any:
 def open_payload(
     keyring: Keyring | None, envelope: Any, whose: Whose, headers: Mapping[str, Any]
 ) -> bytes:
-    """Return the JSON of a job's payload. Raises Undecryptable.
+    """Return the JSON of a job's payload.
 
-    The payload is an envelope, or the JSON text of an envelope.
+    Args:
+        keyring: keys of this process; None = it has no keys.
+        envelope: the payload: an envelope, or the JSON text of one.
+        whose: the job.
+        headers: the job's headers. They hold what binds the payload to the job.
+
+    Raises:
+        Undecryptable: the key is missing, or the payload was changed or moved.
     """
     if isinstance(envelope, str):
         try:

@@ -246,7 +246,11 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
 
 
 def checked_at(path: str, job: Any) -> CheckedJob:
-    """Check and encrypt one job of a list; InvalidJob has its position in `path`."""
+    """Check and encrypt one job of a list.
+
+    Raises:
+        InvalidJob: it cannot be stored; the error's path begins with `path`.
+    """
     if not isinstance(job, (dict, Mapping)):
         raise InvalidJob(path, f"must be a mapping, not {type(job).__name__}")
 
@@ -342,6 +346,7 @@ def _plain_jobs(jobs: Iterable[Any], rest: "_Rest") -> Iterator[CheckedJob]:
 
 def _copy(conn: Any, jobs: Iterator[CheckedJob]) -> int:
     """Add jobs by one COPY for each chunk, and return their number."""
+    # Both take from the same iterator: a chunk takes the jobs after its first one.
     return sum(_copy_chunk(conn, first, jobs) for first in jobs)
 
 

@@ -362,7 +362,8 @@ class Settings(BaseSettings):
     def queue_names(self) -> tuple[str, ...] | None:
         """Return the queues to work on; None = all.
 
-        Raises SettingsError for an invalid name.
+        Raises:
+            SettingsError: a name is not valid, or an empty list is given.
         """
         if self.queues is None:
             return None
@@ -384,7 +385,8 @@ class Settings(BaseSettings):
     def runner_env_names(self) -> tuple[str, ...]:
         """Return the names of variables that runners get.
 
-        Raises SettingsError for an invalid name.
+        Raises:
+            SettingsError: a name is not valid.
         """
         if self.runner_env is None:
             return ("*",)
@@ -432,6 +434,7 @@ def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Setti
     try:
         return Settings(**given).given_by(typed)
     except ValidationError as error:
+        # The library's error is not chained, because it quotes the values of secrets.
         raise SettingsError(_explain(error, typed)) from None
 
 

@@ -71,6 +71,7 @@ class Receivers:
     ) -> None:
         """Report a failure. Celery retries the task no more."""
         request = self._request(sender, task_id)
+        # An eager task raises its error to its caller. Signals come from all apps.
         if request.is_eager or sender.app is not self._app:
             return
 
@@ -153,6 +154,7 @@ class Receivers:
 
         known = self._received.get(task_id)
         if known is None:
+            # This process does not have the request, so only the id is known.
             return _context(id=task_id)
 
         return _context(known.request_dict)

@@ -36,6 +36,10 @@ class Address:
     def connect(self, name: str, **settings: str) -> OwnConnection:
         """Open a connection.
 
+        Args:
+            name: its application_name.
+            settings: settings of each transaction, besides the usual ones.
+
         Raises:
             SettingsError: the URL cannot be read or parsed.
             psycopg.OperationalError: the server is out of reach or refuses the login.
@@ -112,6 +116,7 @@ def _checked(url: str, name: str) -> str:
     try:
         conninfo_to_dict(url)
     except psycopg.Error:
+        # The library's error is not chained, because it may quote the URL.
         msg = f"{name} does not parse; {URL_RULE}"
         raise SettingsError(msg) from None
 

@@ -18,7 +18,12 @@ def outcomes(
 ) -> tuple[dict[str, T], dict[str, Exception]]:
     """Ask all cells at once; return the answers, and the errors of the other cells.
 
-    An error that is neither the database's nor ours is raised.
+    Args:
+        cells: name of a cell -> function that asks it, in a thread of its own.
+        seconds: time after which a cell without an answer counts as out of reach.
+
+    Raises:
+        Exception: an error of a cell that is neither the database's nor ours.
     """
     asked = {cell: partial(_outcome, answer) for cell, answer in cells.items()}
     found = ask_all(asked, seconds)
@@ -46,7 +51,12 @@ def _outcome(answer: Callable[[], T]) -> T | Exception:
 
 
 def ask_all(cells: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T]:
-    """Ask all cells at once and return the answers that came in time."""
+    """Ask all cells at once and return the answers that came in time.
+
+    Args:
+        cells: name of a cell -> function that asks it. It must not raise.
+        seconds: time for all answers together.
+    """
     answers: dict[str, T] = {}
 
     def ask(cell: str, answer: Callable[[], T]) -> None:

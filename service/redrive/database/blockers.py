@@ -111,6 +111,10 @@ class Waiting(threading.Thread):
     """Thread that logs blockers of a migration, and ends its wait after `patience`.
 
     Without a second connection nothing is logged, and the migration continues.
+
+    Args:
+        conn: connection that migrates. A second one is opened with its parameters.
+        patience: seconds.
     """
 
     def __init__(self, conn: Connection, patience: float) -> None:

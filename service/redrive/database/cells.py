@@ -70,6 +70,7 @@ def read(path: Path) -> tuple[Cell, ...]:
     try:
         lines = _LINES.validate_python(_parsed(path))
     except ValidationError as error:
+        # The library's error is not chained, because it quotes the values.
         raise _refused(path, _first_fault(error)) from None
 
     names = [line.name for line in lines]

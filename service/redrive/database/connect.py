@@ -194,6 +194,7 @@ def _within(seconds: float, gen: PQGen[RV]) -> PQGen[RV]:
         wants = next(gen)
         while True:
             ready = yield wants
+            # At each interval without an answer, psycopg sends 0.
             if not ready and time.monotonic() > give_up_at:
                 msg = "the server did not answer in time"
                 raise psycopg.OperationalError(msg)
@@ -245,6 +246,11 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnectio
     parameters separate for each client. No statement is prepared: a pooler's session is
     shared, and our functions cache their own plans. `hold` prepares the most frequent
     statements.
+
+    Args:
+        url: URL or conninfo.
+        name: application_name of the connection.
+        settings: settings of each transaction, besides SETTINGS.
     """
     connect_timeout = conninfo_to_dict(url).get("connect_timeout") or CONNECT_SECONDS
     conn = OwnConnection.connect(

@@ -60,12 +60,23 @@ def scalar(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish)
     """Execute and return `finish(first column of the first row)`.
 
     An async connection returns an awaitable.
+
+    Args:
+        conn: connection of any known driver.
+        statement: SQL with a %s for each parameter.
+        parameters: plain values; JSON as text.
+        finish: converts the value for the caller.
+
+    Raises:
+        TypeError: the connection belongs to no driver that Redrive knows.
     """
     return row(conn, statement, parameters, lambda found: finish(found[0]))
 
 
 def row(conn: Any, statement: str, parameters: Sequence[Any], finish: Finish) -> Any:
     """Execute and return `finish(first row)`, or an awaitable of it.
+
+    The arguments are as for `scalar`.
 
     Raises:
         TypeError: the connection belongs to no driver that Redrive knows.
@@ -107,6 +118,9 @@ def driver_of(conn: Any) -> str:
     """Name the driver family.
 
     psycopg, sqlalchemy (both also ' async'), django or asyncpg.
+
+    Raises:
+        TypeError: it is a connection of no known driver.
     """
     # A user's own subclass is recognised by its base class.
     for cls in type(conn).__mro__:

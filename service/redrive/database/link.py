@@ -100,6 +100,11 @@ class Link:
     A Watchdog limits every call. The class is not thread-safe: use one link per thread.
     Only `shut`, `server_answered`, and the methods that a GuestLink calls, may be called
     from another thread.
+
+    Args:
+        where: address of the database.
+        name: application_name of the connection, as pg_stat_activity shows it.
+        settings: settings of each transaction, besides the usual ones.
     """
 
     def __init__(self, where: Address | str, name: str, **settings: str) -> None:
@@ -195,6 +200,7 @@ class Link:
         """
         with self._turn:
             if not self._turn.wait_for(self._is_here, LENT_SECONDS):
+                # The guest keeps that connection, so the new one is not lent soon.
                 self.keep()
 
             was_lost = self._state is _State.LOST

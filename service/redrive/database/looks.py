@@ -8,7 +8,14 @@ STEP = 4
 
 
 def widening(first: int, most: int, seconds: float) -> Iterator[int]:
-    """Yield sizes of steps, until the next one would likely end after `seconds`."""
+    """Yield sizes of steps, until the next one would likely end after `seconds`.
+
+    Args:
+        first: size of the first step.
+        most: largest size.
+        seconds: time for all steps together. The caller does a step's work before it
+            asks for the next size.
+    """
     give_up_at = time.monotonic() + seconds
     looks = first
 

@@ -230,6 +230,7 @@ def require(conn: Connection) -> None:
     if found > latest() and not _serves_us(conn):
         raise SchemaTooNew(_too_new(found))
 
+    # A run records the functions at its end.
     if not value(
         conn,
         "select functions from redrive.migrations where version = %s",

@@ -91,7 +91,11 @@ class Monitoring:
         (self.home / "rules.yaml").write_text(shortened(text, self.faster))
 
     def reload(self) -> None:
-        """Make Prometheus read its configuration again. Raises OSError if it fails."""
+        """Make Prometheus read its configuration again.
+
+        Raises:
+            OSError: it does not answer, or refuses the configuration.
+        """
         with urlopen(
             Request(f"http://127.0.0.1:{self.prometheus}/-/reload", method="POST"),
             timeout=10,

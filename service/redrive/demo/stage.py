@@ -113,7 +113,11 @@ class Stage:
             self.stopping.wait(min(left, TICK))
 
     def wait(self, what: str, until: Callable[[], Any], seconds: float) -> None:
-        """Wait until a condition holds. Raises RedriveError if it does not in time."""
+        """Wait until a condition holds.
+
+        Raises:
+            RedriveError: it does not hold in time; the message contains `what`.
+        """
         give_up_at = time.monotonic() + seconds
         while not until():
             if time.monotonic() > give_up_at:

@@ -376,7 +376,11 @@ def mailed(stage: Stage) -> int:
 
 
 def play(stage: Stage) -> None:
-    """Run all commands. Raises RedriveError if not everything is right in the end."""
+    """Run all commands.
+
+    Raises:
+        RedriveError: a command fails, or not everything is right in the end.
+    """
     click.secho(f"\n{_what_died(stage)}", bold=True)
     for chapter in chapters(stage):
         _play(stage, chapter)

@@ -82,6 +82,7 @@ class Bundle(msgspec.Struct, frozen=True):
         """Return the job in the form that its runner got."""
         checkpoint = self.checkpoint
         if checkpoint is not None:
+            # The export has unwrapped the checkpoint; a runner gets it as it is stored.
             noted = {"data": checkpoint.data}
             checkpoint = LastCheckpoint(checkpoint.delivery, noted)
 

@@ -104,6 +104,7 @@ class ConfinedProcess:
         if found:
             return found[0]
 
+        # A process that cannot confine itself ends without sending its listener.
         msg = f"handlers cannot be confined here: {self.last_words()}"
         raise CannotConfine(msg)
 

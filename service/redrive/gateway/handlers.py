@@ -104,6 +104,11 @@ class SendBack(HandOver):
         """Complete the job, unless its message has come back.
 
         The message may still wait in the dead letter queue, behind others.
+
+        Raises:
+            Snooze: it is too early for a verdict.
+            Reported: the message came back, and its job has died of this cause before.
+            CameBack: the message came back for another cause.
         """
         # After the clock was set back, `until` may be far away.
         left = min(float(sent["until"]) - time.time(), self._source.verdict_seconds)

@@ -65,7 +65,10 @@ def letter_of(
 
 
 def fingerprint_of(message: Message, kind: str, *, exact: bool) -> str | None:
-    """Return the group of a message's death; None if the message is too large."""
+    """Return the group of a message's death; None if the message is too large.
+
+    The arguments are as for `letter_of`.
+    """
     try:
         return letter_of(message, kind, "-", exact=exact).failure.fingerprint
     except InvalidJob:
@@ -190,6 +193,13 @@ def outgoing(
     token: str,
 ) -> Outgoing:
     """Return the message that a dead letter stands for.
+
+    Args:
+        payload: payload of the dead letter.
+        header: its header `gateway`.
+        job: id of the job that sends the message.
+        redrives: how often the job was redriven.
+        token: secret of the job. It identifies the message if it comes back.
 
     Raises:
         ValueError: the payload was edited and has lost the body.

@@ -135,7 +135,11 @@ class Queue:
             self._channel.basic_ack(message.handle)
 
     def send(self, message: Outgoing) -> None:
-        """Publish a message; return when the broker has confirmed it."""
+        """Publish a message; return when the broker has confirmed it.
+
+        Raises:
+            NotSent: the broker refused it, or the message does not say where it died.
+        """
         headers = {**_sent_headers(message.headers), MARK: str(message.mark)}
         exchange, (key, *others) = _place(message.origin, self._source)
         if others:

@@ -87,7 +87,12 @@ class Queue:
             )
 
     def send(self, message: Outgoing) -> None:
-        """Send a message; return when SQS has it."""
+        """Send a message; return when SQS has it.
+
+        Raises:
+            NotSent: its queue does not exist or is not known, or the message has no
+                room for the mark.
+        """
         try:
             self._client.send_message(
                 QueueUrl=self._origin(message.origin),

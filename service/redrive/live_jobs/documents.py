@@ -45,6 +45,12 @@ def renumbered(data: str, old: int, new: int, keyring: Keyring | None) -> str:
     Encrypted parts are encrypted again, because they are bound to the id or accepted
     only once.
 
+    Args:
+        data: the document, as JSON.
+        old: id of the job in the database that it left.
+        new: its id in the other database.
+        keyring: keys of this process; None = it has no keys.
+
     Raises:
         Undecryptable: the keyring is missing, or it does not have the key of a part.
     """

@@ -141,6 +141,10 @@ def walk(
     """Return the matching jobs among the next `looks` jobs, and the place after them.
 
     The place is None at the end.
+
+    Args:
+        after: place where the last walk ended; None = from the beginning.
+        looks: number of jobs that are examined, at most MOST_LOOKS.
     """
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
     queues = list(chosen.queue) or None

@@ -64,7 +64,12 @@ def look(source: Connection, there: Connection | None, number: UUID) -> Returned
 def run(
     source: Connection, there: Connection | None, move: Move, number: UUID
 ) -> Iterator[Returned]:
-    """Return the jobs and end the move; yield the numbers after each commit."""
+    """Return the jobs and end the move; yield the numbers after each commit.
+
+    Args:
+        there: connection to the destination; None: it is lost for good.
+        number: id of the move, from `find`.
+    """
     done = Returned()
     while True:
         left = dict(source.execute(_LEFT, (number, CHUNK)).fetchall())

@@ -48,7 +48,12 @@ def put(  # noqa: PLR0913 # a limit, and who sets it
 ) -> bool:
     """Set a limit; without concurrency and rate, remove it.
 
-    Returns whether the limit exists now, or existed before its removal.
+    Args:
+        concurrency: number of jobs that may run at once; None = any.
+        rate: jobs that may start per second; None = any.
+
+    Returns:
+        True if the limit exists now, or existed before its removal.
     """
     statement: LiteralString = "select redrive.set_limit_v1(%s, %s, %s, %s, %s)"
     return bool(value(conn, statement, name, concurrency, rate, actor, why))

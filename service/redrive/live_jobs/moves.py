@@ -171,7 +171,13 @@ class Done:
 
 
 def look(source: Connection, there: Connection, key: str) -> Plan:
-    """Preview the move of a key."""
+    """Preview the move of a key.
+
+    Args:
+        source: connection to the cell that the jobs leave.
+        there: connection to their destination.
+        key: tenant of the jobs.
+    """
     plan = Plan(limits=_limits(source, key))
     for row in rows(source, _PLANNED, key):
         plan.count(row)
@@ -254,7 +260,12 @@ def _begin(source: Connection, there: Connection, move: Move) -> UUID:
 
 
 def end(conn: Connection, number: UUID, *, is_incoming: bool) -> bool:
-    """End the move in this database; return False if jobs are still taken out."""
+    """End the move in this database; return False if jobs are still taken out.
+
+    Args:
+        number: id of the move.
+        is_incoming: True in the destination, False in the source.
+    """
     return value(conn, "select redrive.end_move_v1(%s, %s)", number, is_incoming)
 
 

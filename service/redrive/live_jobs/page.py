@@ -43,7 +43,13 @@ class Page(NamedTuple):
 def page(
     conn: Connection, chosen: JobFilter, after: str | None, *, most: int, seconds: float
 ) -> Page:
-    """Return at most `most` matching jobs, found in about `seconds` seconds."""
+    """Return at most `most` matching jobs, found in about `seconds` seconds.
+
+    A page may have fewer jobs and still not be the last one.
+
+    Args:
+        after: `place` of the page before; None = the first page.
+    """
     live = live_part(chosen, after)
     if live is None:
         return _ended(conn, chosen, after, most)

@@ -36,7 +36,13 @@ _OF_WORKERS: LiteralString = """
 def running(
     conn: Connection, queue: str | None, kind: str | None, most: int
 ) -> list[Row]:
-    """Return the jobs that run now, and since when, the longest first."""
+    """Return the jobs that run now, and since when, the longest first.
+
+    Args:
+        queue: only jobs of this queue; None = all.
+        kind: only jobs of this kind; None = all.
+        most: largest number of jobs.
+    """
     return rows(conn, _RUNNING, queue, queue, kind, kind, most)
 
 

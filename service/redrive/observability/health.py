@@ -99,6 +99,12 @@ def serve(
 ) -> int:
     """Serve on `port` of all addresses, in a thread of its own; return the port.
 
+    Args:
+        port: 0 = a free one.
+        registry: source of /metrics.
+        live: checks of /livez; with a fault, the process should be restarted.
+        ready: checks of /readyz.
+
     Raises:
         SettingsError: the port cannot be served, e.g. because it is taken.
     """
@@ -222,6 +228,7 @@ def _environ(scope: Scope) -> dict[str, str]:
         "HTTP_ACCEPT": headers.get(b"accept", b""),
         "HTTP_ACCEPT_ENCODING": headers.get(b"accept-encoding", b""),
     }
+    # WSGI takes header values in this encoding.
     decoded = {name: value.decode("latin-1") for name, value in values.items()}
 
     return {"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"} | decoded

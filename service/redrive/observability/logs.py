@@ -72,6 +72,7 @@ class _Formatter(logging.Formatter):
     def _traceback(self, record: logging.LogRecord) -> Iterator[str]:
         """Yield the lines of a record's exception or failure."""
         failure = getattr(record, FAILURE, None)
+        # Outside of an exception handler, the tuple holds None.
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             failure = describe(error, record.name, secrets=self._secrets).record()

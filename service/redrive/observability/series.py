@@ -104,6 +104,12 @@ def read_series(  # noqa: PLR0913 # each one selects rows or sums
     """Return the steps in which something happened, oldest first.
 
     Without `by_queue` and `by_kind` there is one point for each step.
+
+    Args:
+        queue: only jobs of this queue; None = all.
+        kind: only jobs of this kind; None = all.
+        by_queue: a point for each queue.
+        by_kind: a point for each kind.
     """
     asked = (period.span, *period, queue, kind, by_queue, by_kind)
     with conn.cursor(row_factory=args_row(Point)) as cursor:

@@ -106,7 +106,11 @@ class Tracing:
     def process(
         self, queue: str, kind: str, job: int, attempt: int, headers: Fields
     ) -> Iterator["Span"]:
-        """Make an attempt's span the current one while its handler runs."""
+        """Make an attempt's span the current one while its handler runs.
+
+        Args:
+            headers: headers of the job. The span links to the contexts in them.
+        """
         from opentelemetry.trace import SpanKind
 
         attributes = _attributes("process", queue) | {
@@ -138,6 +142,8 @@ class Tracing:
         """Record a round trip (receive or settle) that just ended, of `count` jobs.
 
         Args:
+            operation: receive or settle.
+            seconds: duration of the round trip.
             created: traceparent headers of some of the jobs; the span links to them.
         """
         from opentelemetry.trace import SpanKind
@@ -159,7 +165,12 @@ class Tracing:
         span.end(ended)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Record a request to the console that has just been answered."""
+        """Record a request to the console that has just been answered.
+
+        Args:
+            route: pattern of the path, without the values in it.
+            seconds: duration of the request.
+        """
         from opentelemetry.trace import SpanKind, StatusCode
 
         if self.is_overrun:
