@@ -62,7 +62,7 @@ def install(
 
     for name, receiver in wanted.items():
         signal = getattr(_signals, name)
-        # The signal alone would not keep the receiver alive.
+        # By default, a signal does not keep its receivers alive.
         signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{id(app)}")
 
 

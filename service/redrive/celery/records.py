@@ -190,7 +190,7 @@ def outcome(sent: Sent, failure: Failure | None) -> Record:
         "outcome": "succeeded" if failure is None else "failed",
         "failure": None if failure is None else _short(failure),
     }
-    # The send has enqueued this job without an outcome.
+    # The send has enqueued this job without an outcome, and this replaces it.
     return Record(outcome=outcome_job(sent.queue, payload) | {"on_conflict": "replace"})
 
 

@@ -180,7 +180,7 @@ class EmbeddedPostgres:
     @contextlib.contextmanager
     def _password_file(self, password: str) -> Iterator[Path]:
         file = self.home / "password"
-        # It is made anew, because a file that exists would keep its mode.
+        # It is deleted first, because an existing file would keep its mode.
         file.unlink(missing_ok=True)
         file.touch(mode=0o600)
 

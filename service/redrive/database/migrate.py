@@ -338,8 +338,7 @@ class _Run:
                 if self.waiting.is_over:
                     raise self.waiting.gave_up() from error
 
-                # The transaction has ended, so no session waits behind us during this
-                # rest.
+                # The transaction has ended, so no session waits behind us now.
                 time.sleep(LOCK_REST_SECONDS)
             except errors.QueryCanceled as error:
                 raise self.waiting.meaning(error) from error

@@ -73,7 +73,7 @@ class Refusals:
         """Note that the server refused this login."""
         with self._turn:
             found = self._refused.get(origin)
-            # For the same URL, `check` has already put off the next attempt.
+            # For the same URL, the next attempt has been put off already.
             if found is None or found.url != url:
                 found = self._refused[origin] = _Refused(url, str(error))
                 found.put_off(time.monotonic())

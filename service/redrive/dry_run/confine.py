@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
     _limit(resource.RLIMIT_DATA, MEMORY)
     libc = ctypes.CDLL(None, use_errno=True)
 
-    # Without privileges, the kernel accepts a filter only from such a process.
+    # Without this, the kernel accepts a filter only from a privileged process.
     fixed = libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _called("no_new_privs", fixed)
 

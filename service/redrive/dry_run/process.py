@@ -146,8 +146,7 @@ class ConfinedProcess:
             return
 
         with contextlib.suppress(BlockingIOError):
-            # It reads on when enough is kept, because a full pipe would block the
-            # process.
+            # It reads on when enough is kept: a full pipe would block the process.
             while more := os.read(self._errors, MAX_OUTPUT):
                 kept = self._output + more
                 self._output = kept[:MAX_OUTPUT]

@@ -130,7 +130,7 @@ def fault_of_url(url: str) -> str:
     """Return the fault of a broker's URL in the file; empty if it has none."""
     try:
         parts = urlsplit(url)
-        # Only this checks the port.
+        # Reading the port checks it.
         _ = parts.port
     except ValueError:
         return "url: is not a URL: its host or port cannot be read"

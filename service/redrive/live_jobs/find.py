@@ -149,7 +149,12 @@ def walk(
     source: LiteralString = "redrive.walk_jobs_v1(%s::text[], %s::text[], %s, %s) w"
     queues = list(chosen.queue) or None
     states = list(chosen.state) or None
-    found = _selected(conn, chosen, source, (queues, states, after, looks))
+    found = _selected(
+        conn,
+        chosen,
+        source,
+        (queues, states, after, looks),
+    )
     if not found or found[-1]["id"] is not None:
         return found, None
 
@@ -168,7 +173,12 @@ def _selected(
 
 def _named(conn: Connection, chosen: JobFilter, named: Sequence[int]) -> list[Row]:
     source: LiteralString = "redrive.live_jobs_v1(%s::bigint[]) w"
-    return _selected(conn, chosen, source, (list(named),))
+    return _selected(
+        conn,
+        chosen,
+        source,
+        (list(named),),
+    )
 
 
 def _rows(

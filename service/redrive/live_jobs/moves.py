@@ -231,8 +231,7 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
     # Again, for the jobs that have succeeded during the move.
     yield from _copy_keys(source, there, move, number, done)
 
-    # The destination is last, because it remembers only until then which jobs have
-    # come.
+    # The destination is last: until it ends, it remembers which jobs have come.
     end(source, number, is_incoming=False)
     yield done
     end(there, number, is_incoming=True)

@@ -90,7 +90,7 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
 def _live(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
 ) -> Page:
-    # There is a second page only if the first one found too many jobs of the key.
+    # A later page continues the walk of the first one.
     named = _keyed(conn, chosen, most) if after is None else []
     if named:
         return _named(conn, replace(chosen, ids=named))

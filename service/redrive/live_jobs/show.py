@@ -303,12 +303,7 @@ def _end(job: Fields) -> Iterator[Step]:
 def _step(
     at: datetime, what: str, by: str | None = None, why: str | None = None
 ) -> Step:
-    return {
-        "at": at,
-        "what": what,
-        "by": by,
-        "why": why,
-    }
+    return {"at": at, "what": what, "by": by, "why": why}
 
 
 def _answer(why: Why) -> dict[str, str]:

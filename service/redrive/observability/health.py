@@ -60,8 +60,7 @@ class Connection(H11Protocol):
 
         if len(self.connections) > self.most:
             crowd = cast("set[Connection]", self.connections)
-            # The aborted connection itself leaves the set only in a later step of the
-            # loop.
+            # Aborted, it would stay in the set until a later step of the loop.
             slowest = min(crowd, key=Connection.turn)
             crowd.discard(slowest)
             slowest.transport.abort()

@@ -69,7 +69,7 @@ class SpanQueue(SpanProcessor):
             return
 
         self._spans.append(span)
-        # Only the span that completes a batch wakes the thread.
+        # Only the span that completes a batch wakes the thread early.
         if queued + 1 == min(self._capacity, BATCH_SPANS):
             self._wake.set()
 

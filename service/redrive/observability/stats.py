@@ -144,12 +144,7 @@ def _duration(seconds: float) -> Metric:
 def _gauges(snapshot: Snapshot) -> Iterator[Metric]:
     for figure in (*FIGURES, *HEALTH_FIGURES):
         values = figure.values(snapshot)
-        yield _gauge(
-            figure.name,
-            figure.help,
-            figure.labels,
-            values,
-        )
+        yield _gauge(figure.name, figure.help, figure.labels, values)
 
 
 def _totals(snapshot: Snapshot) -> Iterator[Metric]:
