@@ -123,6 +123,7 @@ def open_batch(
     """
     callbacks = _callback("on_success", on_success), _callback("on_end", on_end)
     within = check_duration("close_within", close_within)
+
     opened = sql_drivers.scalar(
         conn,
         OPEN,

@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Send the dead letters that wait in a spool to REDRIVE_DATABASE_URL."
         " A dead letter that was sent before is left out.",
     )
+
     command.add_argument("spool", type=Path, help="directory of the spool")
     command.add_argument("--follow", action="store_true", help="do so until stopped")
 

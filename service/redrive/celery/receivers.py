@@ -128,12 +128,14 @@ class Receivers:
         headers: dict[str, Any] = message.headers or {}
         where = message.delivery_info
         request = _context({**headers, "id": task_id}, delivery_info=where)
+
         failure = made_up(
             error_class,
             message=text,
             category=Category.BUG,
             kind=records.kind_of(name),
         )
+
         self._end(request, name, failure, _arguments(message))
 
     def _end(self, request: Any, name: str, failure: Failure, given: Arguments) -> None:

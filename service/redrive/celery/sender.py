@@ -50,6 +50,7 @@ def sender(app: Any, *, database_url: str, verdict_after: Seconds = HOUR) -> Han
     """
     jobs = Handlers()
     sends = _Send(app, connects_to(database_url), seconds(verdict_after))
+
     # The kind is a prefix, which `handle` does not take.
     jobs.add(
         Handler(
@@ -63,6 +64,7 @@ def sender(app: Any, *, database_url: str, verdict_after: Seconds = HOUR) -> Han
             read=decode_object,
         )
     )
+
     jobs.handle(OUTCOME, queue="celery", keep_result=KEPT_SECONDS, sample=False)(_keep)
 
     return jobs

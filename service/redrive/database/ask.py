@@ -28,6 +28,7 @@ def outcomes(
     asked = {cell: partial(_outcome, answer) for cell, answer in cells.items()}
     found = ask_all(asked, seconds)
     late = psycopg.OperationalError(f"it has not answered within {seconds:g} s")
+
     answers: dict[str, T] = {}
     errors: dict[str, Exception] = {}
 

@@ -126,9 +126,11 @@ class Waiting(threading.Thread):
             application_name="redrive migrate blockers",
             connect_timeout=CONNECT_SECONDS,
         )
+
         self._patience = patience
         self._give_up_at = time.monotonic() + patience
         self._over = threading.Event()
+
         self._blocked_since = self._blocked_at = self._told_at = float("-inf")
         self._blocker: Blocker | None = None
         self.pid: int | None = None

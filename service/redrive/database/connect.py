@@ -267,6 +267,7 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnectio
         keepalives_count=3,
         tcp_user_timeout=int(CALL_SECONDS * 1000),
     )
+
     conn.adapters.register_loader("timestamptz", _UtcLoader)
     conn.settings = settings_of_transaction(SETTINGS | settings)
 

@@ -56,7 +56,9 @@ def free_port() -> int:
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     probe.bind(("127.0.0.1", 0))
     probe.set_inheritable(True)
+
     port = int(probe.getsockname()[1])
+    # The descriptor must outlive the object, which would close it.
     _RESERVED.append(probe.detach())
 
     while len(_RESERVED) > MOST_RESERVED:
@@ -161,6 +163,7 @@ class EmbeddedPostgres:
             "port": str(self.port),
             **self.settings,
         }
+
         file = self.data / "postgresql.auto.conf"
         lines = [f"{name} = '{value}'\n" for name, value in options.items()]
         file.write_text("".join(lines))

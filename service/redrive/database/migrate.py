@@ -278,6 +278,7 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
     # lock.
     _refuse_foreign(conn)
     _refuse_unfit_schema(conn)
+
     before = installed(conn)
     if before > latest():  # and it serves us: a release was rolled back
         return Report(
@@ -349,8 +350,10 @@ class _Run:
         # than ours, and have it built into a view.
         conn.execute("select set_config('search_path', %s, true)", (SEARCH_PATH,))
         _refuse_foreign(conn)
+
         _act_as_owner(conn, may_begin=self.with_roles)
         self.waiting.pid = value(conn, "select pg_backend_pid()")
+
         # A migration of a large table may take longer than our other statements may.
         conn.execute("set local statement_timeout = 0")
         _wait_for_locks(conn, LOCK_WAIT_SECONDS)

@@ -29,6 +29,7 @@ class Mailbox:
         """Take one mail."""
         content = envelope.original_content or b""
         name = _name_of(content)
+
         # The file gets its name when it is complete.
         written = self._directory / f".{name}.{os.getpid()}"
         written.write_bytes(content)

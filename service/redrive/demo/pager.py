@@ -43,6 +43,7 @@ class Pager:
         self.events: list[Row] = []
         self.tickets: list[Row] = []
         self._read = 0
+
         self._server = ThreadingHTTPServer(
             ("127.0.0.1", 0),
             partial(_Handler, self._take),

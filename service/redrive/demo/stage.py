@@ -173,8 +173,10 @@ class Stage:
         """Start Prometheus, Alertmanager (both must be installed) and an exporter."""
         exporter = free_port()
         self._start_exporter(exporter)
+
         pager = Pager()
         self._serving.enter_context(pager.serve())
+
         home = _emptied(self.home / "monitoring")
         targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
         watch = Monitoring(home, pager, targets, console=self.console)

@@ -101,6 +101,7 @@ class ConfinedProcess:
         self.channel.settimeout(START_SECONDS)
         _, found, _, _ = socket.recv_fds(self.channel, 1, 1)
         self.channel.setblocking(False)  # noqa: FBT003 # takes no keyword
+
         if found:
             return found[0]
 

@@ -104,6 +104,7 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     # Calls during the import do not count.
     calls = lines.calls
     after_call = DAY if is_watched else AFTER_CALL_SECONDS
+
     found = lines.next(limit, after_call)
     refused = process.calls - calls
 

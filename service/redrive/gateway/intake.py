@@ -57,6 +57,7 @@ class Intake(threading.Thread):
         self.kind = kind
         self.counts = Counts()
         self.state = State()
+
         self._source = source
         self._database = database
         self._actor = actor

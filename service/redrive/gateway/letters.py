@@ -206,6 +206,7 @@ def outgoing(
     """
     form = str(header.get("form"))
     body = _body(payload, form)
+
     origin = header["origin"]
     # If the headers were too large for the header `gateway`, the payload has them.
     headers = header.get(HEADERS, payload.get(HEADERS, {}))

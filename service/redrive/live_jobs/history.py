@@ -118,8 +118,10 @@ def _page(conn: Connection, chosen: JobFilter, last: int) -> list[Row]:
         since=chosen.since,
         until=chosen.until,
     )
+
     named, parameters = by_index.where()
     kept, others = by_row.where()
+
     query = "select h.*, (" + kept + ") as matches from (select " + _COLUMNS
     query += " from redrive.history h where " + named + _NEWEST
     # The condition on rows is in the list of columns, so its parameters come first.

@@ -58,6 +58,7 @@ def show(conn: Connection, job: int) -> Row | None:
     lines = rows(conn, _AUDIT, job)
     failures = dead_letters.failures_of(conn, job)
     effects = dead_letters.side_effects_of(conn, job)
+
     found = _live(conn, job, failures) or _over(conn, job, deaths, lines)
     if found is None:
         return None

@@ -246,6 +246,7 @@ class Metrics:
             documentation="Attempts that ended, by outcome.",
             labels=("queue", "kind", "outcome"),
         )
+
         self.duration = Histogram(
             name="redrive_job_duration_seconds",
             documentation="Time spent in the handler.",
@@ -264,6 +265,7 @@ class Metrics:
             labels=("queue",),
             buckets=DEATH_BUCKETS,
         )
+
         self.claims = Counter(
             name="redrive_claims_total",
             documentation="Claims, by result.",
@@ -275,6 +277,7 @@ class Metrics:
             labels=(),
             buckets=CALL_BUCKETS,
         )
+
         self.stale = Counter(
             name="redrive_stale_settlements_total",
             documentation="Settlements refused because the worker no longer held"
@@ -286,6 +289,7 @@ class Metrics:
             documentation="Jobs given back without using up an attempt, by reason.",
             labels=("queue", "reason"),
         )
+
         self.lost = Counter(
             name="redrive_jobs_lost_total",
             documentation="Jobs dropped because this worker was declared lost.",
@@ -315,11 +319,13 @@ class Metrics:
             " by chore.",
             labels=("chore",),
         )
+
         self.slots = Gauge("redrive_worker_slots", "Jobs this worker can run at once.")
         self.busy = Gauge(
             "redrive_worker_slots_busy",
             "Slots in use: jobs this worker holds, capped at its slots.",
         )
+
         self.up = Gauge(
             name="redrive_worker_up",
             documentation="1 for each queue this worker serves ('*' means all).",
@@ -360,6 +366,7 @@ class Exposition:
     def __init__(
         self, metrics: Metrics | None, *sources: Callable[[], Iterable[Metric]]
     ) -> None:
+        # With auto_describe, the registration would collect all families once.
         self.registry = CollectorRegistry(auto_describe=False)
         self._metrics = metrics
         self._sources = sources

@@ -39,6 +39,7 @@ class SpanQueue(SpanProcessor):
         self._wake = threading.Event()
         self._ending = False
         self._capacity = PROBE_SPANS
+
         self.dropped = 0
         self._reported = 0
         self._reported_at = float("-inf")
@@ -47,6 +48,7 @@ class SpanQueue(SpanProcessor):
 
         It is a flag because it is read before every job.
         """
+
         self._thread = threading.Thread(
             target=self._run,
             name="spans",
