@@ -152,6 +152,7 @@ def _callback(name: str, job: JobFields | None) -> str | None:
         for name, field in PARAMETERS.items()
         if checked[name] != field.default
     }
+
     return to_json(given)
 
 

@@ -104,6 +104,7 @@ class Blocker:
             f"transaction of {age}",
             f"last statement: {statement(self.query)}",
         )
+
         return f"pid {self.pid} ({', '.join(parts)})"
 
 

@@ -138,6 +138,7 @@ def _seal_side_effect(keyring: Keyring, row: Fields) -> Sealed:
         job=row["id"],
         delivery=row["n"],
     )
+
     return Sealed(envelope)
 
 

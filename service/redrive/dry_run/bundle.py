@@ -95,6 +95,7 @@ class Bundle(msgspec.Struct, frozen=True):
             "ordering_key": self.ordering_key,
             "checkpoint": checkpoint,
         }
+
         return Work(
             id=self.id,
             deliveries=self.deliveries,

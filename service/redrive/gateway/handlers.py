@@ -135,8 +135,8 @@ class SendBack(HandOver):
                 job.complete(conn)
                 return
 
-            # Either error rolls back, as `repeated_failure` requires.
             failure = repeated_failure(conn, mark)
+            # Either error rolls back, as `repeated_failure` requires.
             raise CameBack(NEW_CAUSE) if failure is None else Reported(failure)
 
     def _connected(self) -> Source:

@@ -220,6 +220,7 @@ def outgoing(
         body=digest(body),
         token=token,
     )
+
     return Outgoing(body, origin, headers, mark)
 
 

@@ -156,7 +156,7 @@ class Queue:
                 key,
                 message.body,
                 properties,
-                # The broker returns a message that no queue takes; else it drops it.
+                # Without this, the broker drops a message that no queue takes.
                 mandatory=True,
             )
         except REFUSALS as error:
