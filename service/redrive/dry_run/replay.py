@@ -75,6 +75,7 @@ def replay_confined(request: Request) -> Replayed:
         process = ConfinedProcess(
             program,
             fds=[request_fd],
+            # As in a runner, the variable stays set, but has no key.
             environment={KEYS: WITHHELD} if os.environ.get(KEYS) else None,
             on_terminal=request.debug,
         )

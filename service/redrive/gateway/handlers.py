@@ -90,7 +90,7 @@ class SendBack(HandOver):
         try:
             source.send(message)
         except NotSent as error:
-            # It is certain that the message is not out, so another send repeats nothing.
+            # The message is certainly not out, so another send repeats nothing.
             sending.keep(REFUSED)
             if not error.is_final:
                 raise

@@ -97,8 +97,8 @@ def wait(conn: Connection, job: int, timeout: float) -> Ended | None:
         ended = results.wait(conn, job, timeout)
     except LookupError:
         return None
-    # Only the result of a job that succeeded is opened.
     except Undecryptable as error:
+        # Only the result of a job that succeeded is opened.
         return Ended("succeeded", {MARK: str(error)})
 
     return Ended(ended.outcome, redact(ended.result))
