@@ -117,7 +117,7 @@ def _opened(job: int, checkpoint: Fields | None) -> Row | None:
         return None
 
     delivery = checkpoint["delivery"]
-    # A note that does not open has no data, and is exported with the reason.
     data = shown_noted(checkpoint["data"], "checkpoint", job, delivery)
 
+    # A note that does not open has no data, and is exported with the reason.
     return {"delivery": delivery, "data": data.get("data", data)}

@@ -100,9 +100,9 @@ def _checkpoint(job: int, row: Fields, failures: list[Row]) -> Row:
         job=job,
         delivery=row["deliveries"],
     )
-    # A note that does not open has no data, and is shown with the reason.
     declared = dead_letters.declared_secret(failures)
     return {
+        # A note that does not open has no data, and is shown with the reason.
         "data": redact(noted.get("data", noted), declared),
         "at": row["at"],
         "delivery": row["deliveries"],

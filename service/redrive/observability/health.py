@@ -60,8 +60,8 @@ class Connection(H11Protocol):
 
         if len(self.connections) > self.most:
             crowd = cast("set[Connection]", self.connections)
-            # Aborted, it would stay in the set until a later step of the loop.
             slowest = min(crowd, key=Connection.turn)
+            # Aborted, it would stay in the set until a later step of the loop.
             crowd.discard(slowest)
             slowest.transport.abort()
 
