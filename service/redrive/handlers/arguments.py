@@ -83,6 +83,7 @@ def check_declared(options: Fields) -> None:
     """Raise ValueError for options that no handler can have."""
     check_name("kind", options["kind"])
     check_name("queue", options["queue"])
+
     for name in options["depends_on"]:
         check_name("depends_on", name)
 

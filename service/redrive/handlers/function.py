@@ -54,6 +54,7 @@ def secret_fields(payload_type: type | None) -> frozenset[str]:
 
     schema = cast("Any", payload_type).model_json_schema()
     properties = _properties(schema)
+
     return frozenset(name for name, rule in properties if _is_secret(rule))
 
 
@@ -90,6 +91,7 @@ def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     taken = inspect.signature(made)
     update_wrapper(made, function)  # messages show the function's own name and place
     made.__signature__ = taken
+
     return made
 
 
@@ -121,4 +123,5 @@ def place_of(function: Callable[..., Any]) -> str:
     code = getattr(function, "__code__", None)
     if code is None:
         return place
+
     return f"{place} (line {code.co_firstlineno})"

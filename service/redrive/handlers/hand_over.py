@@ -45,6 +45,7 @@ class Sending:
         about = {"redrives": self._job.redrives, "token": self.token}
         kept = {"state": state, **about, **more}
         self._job.checkpoint(kept)
+
         return kept
 
 
@@ -53,6 +54,7 @@ def token_of(job: int, checkpoint: Mapping[str, Any]) -> str | None:
     stored = checkpoint["data"]
     delivery = checkpoint["deliveries"]
     note = shown_noted(stored, "checkpoint", job, delivery)
+
     return note.get("data", {}).get("token")
 
 
@@ -63,6 +65,7 @@ class HandOver(ABC):
         """Send the work, or judge it if it was sent."""
         sending = Sending(job)
         sent = sending.sent
+
         if sent is None:
             if job.redrives == 0:  # a producer must not be able to send anything
                 raise GiveUp(NEVER_DEAD)

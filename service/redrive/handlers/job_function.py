@@ -160,6 +160,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
 
         kind = self._handler.kind
         jobs = ({"kind": kind, "payload": payload, **options} for payload in payloads)
+
         return enqueue_many_for(lambda _: self._handler, conn, cast("Any", jobs))
 
 
@@ -189,7 +190,12 @@ def enqueue_for(
     """Add one job of `kind` with the options of its handler."""
     check_options("enqueue", options)
     given = options_for(handler, options)
-    return _enqueue(conn, kind, checked_payload(handler, payload, given), **given)
+    return _enqueue(
+        conn,
+        kind,
+        checked_payload(handler, payload, given),
+        **given,
+    )
 
 
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
@@ -211,6 +217,7 @@ def _checked(
 
         handler = handler_of(job["kind"])
         given = cast("JobFields", options_for(handler, job))
+
         try:
             given["payload"] = checked_payload(handler, job.get("payload"), given)
         except InvalidJob as error:
@@ -236,6 +243,7 @@ def checked_payload(
     stored = dump_model(payload)
     text = encode_payload("payload", stored)
     check_payload(handler, text, options.get("version") or 1)
+
     return {} if stored is None else stored
 
 
@@ -263,6 +271,7 @@ def _refused(
     faults: Any = errors(include_url=False, include_input=False, include_context=False)
     path = "".join(map(_step, faults[0]["loc"]))
     secrets = secret_values(payload, handler.secret)
+
     return InvalidJob(f"payload{path}", scrub(faults[0]["msg"], secrets))
 
 

@@ -22,6 +22,7 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
     """
     module_name, attribute = _parts(target, name)
     search_working_directory()
+
     try:
         module = importlib.import_module(module_name)
         found = getattr(module, attribute, None)
@@ -62,6 +63,7 @@ def _no_registry(module: ModuleType, attribute: str, found: object) -> str:
     registries = sorted(name for name, one in members if isinstance(one, Handlers))
     if registries:
         return f"{why}; it has {', '.join(registries)}"
+
     return why
 
 
@@ -98,6 +100,7 @@ def _application_frames(failure: Fields, error: BaseException) -> list[Fields]:
     """Return the frames of the application, and the place of a syntax error."""
     stack = failure["detail"].get("stack", ())
     frames = [frame for frame in stack if not _leads_there(frame)]
+
     if isinstance(error, SyntaxError) and error.filename is not None:
         place = {"file": error.filename, "line": error.lineno}
         frames.append(place | {"function": "<module>", "own": True})

@@ -215,6 +215,7 @@ class Handlers:
             function = plain(decorated)
             handler = declared.handler(function)
             self.add(handler)
+
             for one in declared.schedules:
                 self.schedule(kind, one)
 
@@ -250,7 +251,13 @@ class Handlers:
         Raises:
             LookupError: no handler is registered for the kind.
         """
-        return enqueue_for(self.known(kind), conn, kind, payload, options)
+        return enqueue_for(
+            self.known(kind),
+            conn,
+            kind,
+            payload,
+            options,
+        )
 
     @overload
     def enqueue_many(self, conn: SyncConnection, jobs: Iterable[JobFields]) -> int: ...
@@ -300,6 +307,7 @@ class Handlers:
             name = kind or function.__name__
             decorate = self.handle(name, schedule=schedule, **options)
             decorate(without_payload(function))
+
             return function
 
         return register
@@ -326,6 +334,7 @@ class Handlers:
 
         declared = declaration(kind, queue or handler.queue, schedule)
         _check_free(declared.name, self.schedules)
+
         try:
             handler.read(declared.payload)
         except ValueError as error:
@@ -362,6 +371,7 @@ class Handlers:
         """
         self._check_kind(handler)
         self._by_kind[handler.kind] = handler
+
         for name in handler.depends_on:
             self.breakers.setdefault(name, Breaker())
 

@@ -149,11 +149,17 @@ async def run_async(  # noqa: PLR0913 # keywords
         given = _with_headers(given, past)
 
     stored = dump_model(payload)
-    fields = fields_of_call("run_async", kind=kind, payload=stored, options=given)
+    fields = fields_of_call(
+        "run_async",
+        kind=kind,
+        payload=stored,
+        options=given,
+    )
     job = check_job(fields)
     number = 1
     worker = 0
     deliveries = past.attempt
+
     if conn is not None:
         number = await answer(cast("Any", enqueue)(conn, kind, stored, **given))
         worker = await hold(conn, number)
@@ -161,6 +167,7 @@ async def run_async(  # noqa: PLR0913 # keywords
 
     work = _claimed(number, deliveries, job, past)
     batch = Jobs(worker, [job["queue"]], [work])
+
     with past.restored():
         return await attempt_of(handlers, batch, conn, seed=past.seed_of_job)
 
@@ -219,6 +226,7 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, past: Past) -> Work:
         "headers": msgspec.json.decode(job["headers"]),
         "expires_in": job["expires_in"],
     }
+
     if past.checkpoint is not None:
         noted = {"data": past.checkpoint}
         extras["checkpoint"] = {"delivery": deliveries - 1, "data": noted}
@@ -283,6 +291,7 @@ async def settle_attempt(
     )
     services.seed = seed
     services.on_error = on_error
+
     with contextlib.closing(services):
         settlement = await _settlement_of(services, batch, conn)
 
@@ -302,8 +311,15 @@ async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settleme
     """Run the attempt within its timeout, and return its settlement."""
     (work,) = batch.rows
     task = cast("asyncio.Task[Any]", asyncio.current_task())
-    attempt = Attempt(services, task, batch, work, time.monotonic_ns())
+    attempt = Attempt(
+        services,
+        task,
+        batch,
+        work,
+        time.monotonic_ns(),
+    )
     clock = asyncio.create_task(cancel_overdue([attempt]))
+
     try:
         settlement = await attempt.run()
     finally:
@@ -344,6 +360,7 @@ def _outcome(
     report = report_of(0, 0, settlement)
     reason = None if isinstance(settlement, Retry) else report.reason
     failure = _failure(report)
+
     return Outcome(
         outcome=report.outcome.event,
         reason=reason,

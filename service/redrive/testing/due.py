@@ -88,6 +88,7 @@ async def _next(handlers: Handlers, conn: Any, ahead: float) -> dict[str, Any] |
     kinds = msgspec.json.encode([handler.kind for handler in handlers])
     parameters = (ahead, kinds.decode())
     found = sql_drivers.scalar(conn, NEXT, parameters, _decoded)
+
     return await answer(found)
 
 
@@ -106,6 +107,7 @@ def _work(row: dict[str, Any]) -> Work:
     )
     extras = msgspec.json.encode({name: row[name] for name in names})
     payload = msgspec.json.encode(shown_payload(row))
+
     return Work(
         id=row["id"],
         deliveries=row["deliveries"] + 1,

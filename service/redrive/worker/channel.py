@@ -20,6 +20,7 @@ class Channel:
         sock.setblocking(False)  # noqa: FBT003 # takes no keyword
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 1 << 21)
+
         self._sock = sock
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
@@ -80,6 +81,7 @@ class Channel:
         frames: list[bytes] = []
         start = 0
         size = len(self._in)
+
         while (body := start + _HEADER.size) <= size:
             end = body + _HEADER.unpack_from(self._in, start)[0]
             if end > size:

@@ -224,7 +224,12 @@ def exchange(
         if not _are_kept(conn, settled, commits=commits):
             raise
 
-        return Answer(*_settled(conn, settlements), [], list, error)
+        return Answer(
+            *_settled(conn, settlements),
+            [],
+            list,
+            error,
+        )
 
     return Answer(*_settled(conn, settlements), lanes, rows)
 
@@ -269,7 +274,13 @@ def _send_settlements(conn: OwnConnection, settlements: Settlements) -> None:
     if completions:
         # the last statement of a batch says which claims are empty
         ended_by_them = () if reports else ended
-        _send_completions(_completing(conn), completions, ended_by_them, results)
+        _send_completions(
+            _completing(conn),
+            completions,
+            ended_by_them,
+            results,
+        )
+
     if reports:
         _send_reports(_settling(conn), reports, ended)
 
@@ -303,6 +314,7 @@ def _settled(
         completed = _completed(_completing(conn))
     if settlements.reports:
         settled = {job for (job,) in _settling(conn).fetchall()}
+
     return completed, settled
 
 
@@ -387,8 +399,10 @@ def _send_claim(
     arrays = claim.arrays or lane_arrays(claim.lanes, claim.places)
     scalars = claim.from_start, claim.want, claim.lane_wait_ms
     parameters = claim.worker, *arrays, *scalars
+
     with _transaction(conn, commits and claim.is_large):
         _claiming(conn).execute(_CLAIM, parameters, prepare=True)
+
     return _read(conn, claim) if claim.is_large else None
 
 

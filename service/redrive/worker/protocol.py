@@ -377,15 +377,31 @@ def report_of(  # noqa: PLR0913 # a record
         completed_by_handler=completed_by_handler,
         trace=trace,
     )
+
     match settlement:
         case Retry(failure=failure, delay=delay):
-            return _failed(report, settlement, str(failure.category), delay)
+            return _failed(
+                report,
+                settlement,
+                str(failure.category),
+                delay,
+            )
+
         case DeadLetter(reason=reason):
             return _failed(report, settlement, str(reason))
+
         case Release(why=why, delay=delay, at=at):
-            return replace(report, delay=delay, run_at=at, refund=True, reason=why)
+            return replace(
+                report,
+                delay=delay,
+                run_at=at,
+                refund=True,
+                reason=why,
+            )
+
         case Cancel():
             return report
+
         case _:
             assert_never(settlement)
 

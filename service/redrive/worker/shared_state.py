@@ -101,6 +101,7 @@ class SharedState:
         words = ring[: 2 * last]
         ids = words[0::2]
         deliveries = words[1::2]
+
         return set(zip(ids, deliveries, strict=True))
 
     def close(self) -> None:

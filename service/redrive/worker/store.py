@@ -284,6 +284,7 @@ def register(conn: Connection, worker: Registration) -> int:
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     holds = list(worker.holds) or None
     about = worker.name, worker.version, worker.ttl
+
     return value(conn, _REGISTER, *about, kinds, queues, depends_on, holds) or 0
 
 
@@ -334,6 +335,7 @@ def beat(
     sent = _heartbeats(inflight, progress or {})
     found = conn.execute(_BEAT, sent, prepare=True).fetchone()
     alive, others, place, late = found or ((), 0, 0, 0.0)
+
     return Beaten(
         alive=set(alive),
         others=others,
@@ -411,7 +413,13 @@ def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> Retired:
     An identity that holds no more jobs is forgotten.
     """
     statement = "select released, is_over from redrive.retire_v1(%s, %s::bigint[])"
-    (retired,) = records(conn, Retired, statement, worker, list(known))
+    (retired,) = records(
+        conn,
+        Retired,
+        statement,
+        worker,
+        list(known),
+    )
     return retired
 
 
@@ -485,6 +493,7 @@ def rescue(conn: Connection, ttl: float) -> Rescued:
             jobs=0,
             dead=0,
         )
+
     return Rescued(*row)
 
 
@@ -500,10 +509,12 @@ def fold(conn: Connection) -> int:
 def _fold(conn: Connection, step: LiteralString, end: float) -> int:
     folded = 0
     more = True
+
     while more:
         moved, more = conn.execute(step).fetchone() or (0, False)
         folded += moved
         more = more and time.monotonic() < end
+
     return folded
 
 
@@ -525,9 +536,11 @@ def _in_steps(take: Callable[[], int | None], full: int) -> int:
     end = time.monotonic() + STEPS_SECONDS
     total = 0
     last = full
+
     while last >= full and time.monotonic() < end:
         last = take() or 0
         total += last
+
     return total
 
 
@@ -634,7 +647,15 @@ def declare_schedules(
         rows.append(asdict(schedule) | {"payload": payload})
 
     query: LiteralString = "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)"
-    return bool(value(conn, query, worker, version, Jsonb(rows)))
+    return bool(
+        value(
+            conn,
+            query,
+            worker,
+            version,
+            Jsonb(rows),
+        )
+    )
 
 
 def due_schedules(conn: Connection) -> list[DueSchedule]:

@@ -173,6 +173,7 @@ class _Network(httpcore.AsyncNetworkBackend):
         """Connect to the first allowed address of a host that answers."""
         *others, last = await self._addresses(host, port)
         share = timeout and timeout / (len(others) + 1)
+
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return await self._backend.connect_tcp(
@@ -197,6 +198,7 @@ class _Network(httpcore.AsyncNetworkBackend):
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         allowed: list[str] = []
         address = ""
+
         for *_, place in found:
             address = str(place[0])
             if is_allowed(address, self._named):
@@ -254,6 +256,7 @@ class _Caller:
         answer = Answer(response.status, headers)
         is_readable = "content-encoding" not in headers
         text = _text(read, self.known) if is_readable else ""
+
         return TargetError(
             host=self._host,
             response=answer,
@@ -273,9 +276,15 @@ class _Caller:
             sent["redrive-scheduled-for"] = job.scheduled_for.isoformat()
         if trace := _traceparent(job):
             sent["traceparent"] = trace
+
         if self._keys:
             message = key.replace(".", "%2E")
-            sent |= signed(self._keys, message, int(time.time()), body)
+            sent |= signed(
+                self._keys,
+                message,
+                int(time.time()),
+                body,
+            )
 
         sent |= self._own
         return [(name.encode(), value.encode()) for name, value in sent.items()]
@@ -288,6 +297,7 @@ def _traceparent(job: Job) -> str | None:
         return None
     if trace.isascii() and trace.isprintable():
         return trace
+
     return None
 
 
@@ -322,6 +332,7 @@ async def _read_some(response: httpcore.Response) -> bytes:
         found += chunk
         if len(found) >= READ_BODY:
             break
+
     return bytes(found[:READ_BODY])
 
 
@@ -330,6 +341,7 @@ def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str
     without_scheme = {name: text.split(" ")[-1] for name, text in headers.items()}
     secrets = set(secrets_of_environment(headers))
     secrets |= secrets_of_environment(without_scheme)
+
     for key in keys:
         text = b64encode(key).decode()
         secrets.add(text.rstrip("="))

@@ -110,6 +110,7 @@ class Attempt:
         """Take the job through its attempt. Returns None when the work is done."""
         job: Job | None = None
         settlement: NotComplete | None = None
+
         try:
             handler = self._open()
             if self._may_be_refused(handler):
@@ -257,6 +258,7 @@ class Attempt:
 
         timeout = timedelta(seconds=seconds(self.handler.policy.timeout))
         notes = HandlerNotes(self)
+
         return Job(
             id=work.id,
             kind=work.kind,
@@ -295,6 +297,7 @@ class Attempt:
         """Keep the result if the handler declares `keep_result`."""
         keep = self.handler.keep_result
         result = result_of(self.work.kind, returned) if keep > 0 else None
+
         if result is not None:
             text = sealed_note(
                 self.services.keyring,
@@ -317,6 +320,7 @@ class Attempt:
         """
         if self.is_cancelled:
             return
+
         self.is_cancelled = True
         if self.job is not None:
             self.job.cancelled = True
@@ -365,7 +369,13 @@ class Attempt:
         self.may_be_committed = not was_open
         failure = failures.not_committed(self, was_open=was_open)
         policy = self.handler.policy
-        return decide(self._claimed(), failure, policy, random.random())
+
+        return decide(
+            self._claimed(),
+            failure,
+            policy,
+            random.random(),
+        )
 
     def _claimed(self) -> Claimed:
         """Return the facts about the job on which policies decide."""
@@ -403,6 +413,7 @@ class Attempt:
                 self.work,
                 self.extras,
             )
+
         return self.known
 
 

@@ -53,6 +53,7 @@ class HandlerNotes(Notes):
         self._attempt.is_noting = True
         note = {"data": msgspec.Raw(data.encode())}
         sealed = sealed_note(self._services.keyring, note, "checkpoint", self.key)
+
         return self._services.notes.checkpoint(self.key, sealed)
 
     def side_effect(self, what: str, detail: dict[str, Any]) -> None:

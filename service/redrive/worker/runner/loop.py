@@ -121,6 +121,7 @@ class Runner:
                 self._list.extend(zip(repeat(message), rows))
                 self._wake(len(rows))
                 self._came.set()  # after the jobs: else the clock runs first
+
             case Stop():
                 self._stop()
             case CancelJob():
@@ -152,6 +153,7 @@ class Runner:
             if attempt is not None and attempt.key == key:
                 attempt.cancel()
                 return
+
         if any((work.id, work.deliveries) == key for _, work in self._list):
             self._unwanted.add(key)
 
@@ -182,6 +184,7 @@ class Runner:
         """Run one job after the other."""
         task = cast("asyncio.Task[None]", asyncio.current_task())
         since_yield = 0
+
         while True:
             if not self._list:
                 since_yield = 0
@@ -196,6 +199,7 @@ class Runner:
 
             self._end(slot, attempt, settlement)
             since_yield += 1
+
             if (
                 since_yield >= JOBS_BETWEEN_YIELDS
                 or attempt.started_ns - self._reports.flushed_ns > NS_BETWEEN_YIELDS
@@ -214,9 +218,11 @@ class Runner:
         while not self._list:
             if self._stopping:
                 return False
+
             idle = self._loop.create_future()
             self._idle.append(idle)
             await idle
+
         return True
 
     def _start(self, slot: int, task: asyncio.Task[None]) -> Attempt:
@@ -224,6 +230,7 @@ class Runner:
         started = time.monotonic_ns()
         self._shared.start(slot, work.id, work.deliveries, started)
         attempt = Attempt(self._services, task, batch, work, started)
+
         if self._unwanted and (work.id, work.deliveries) in self._unwanted:
             self._unwanted.discard((work.id, work.deliveries))
             attempt.is_cancelled = True

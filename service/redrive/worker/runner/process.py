@@ -40,6 +40,7 @@ def main(arguments: list[str]) -> int:
     end_with_parent(parent)
     _ignore_signals()
     _print_lines()
+
     try:
         keyring = configured()
         _withhold_keys()
@@ -117,4 +118,8 @@ def end_with_parent(parent: int) -> None:
             time.sleep(0.5)
         os._exit(0)
 
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    threading.Thread(
+        target=watch,
+        name="parent-watch",
+        daemon=True,
+    ).start()

@@ -56,10 +56,12 @@ class Reports:
         """Send the reports since the last batch."""
         self._flush_is_due = False
         self.flushed_ns = time.monotonic_ns()
+
         if self._done:
             self._channel.send(Done(self._done, self._example))
             self._done = []
             self._example = None
+
         if self._ended:
             self._channel.send(Ended(self._ended))
             self._ended = []

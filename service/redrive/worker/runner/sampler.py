@@ -78,4 +78,5 @@ def _facts(attempt: Attempt) -> dict[str, object]:
         for name in ("environment", "version", "node", "pod")
         if name in where
     }
+
     return {**found, **place, "queue": attempt.queue}

@@ -25,6 +25,7 @@ def opened_work(keyring: Keyring | None, work: Work, queue: str) -> Work:
     keys = extras.tenant, extras.idempotency_key, extras.ordering_key
     whose = Whose(work.kind, queue, *keys)
     payload = open_payload(keyring, work.payload, whose, extras.headers)
+
     return msgspec.structs.replace(work, payload=payload.decode())
 
 
@@ -74,4 +75,5 @@ def sealed_settlement(
         message=sealed["message"],
         detail=sealed["detail"],
     )
+
     return replace(settlement, failure=failure)

@@ -83,6 +83,7 @@ class EndLog:
             error_class=failure.error_class,
             fingerprint=failure.fingerprint,
         )
+
         return self._sampler.lets_through(sort, now)
 
     def _is_news(self, kind: str, now: float) -> bool:
@@ -90,8 +91,10 @@ class EndLog:
         logged_at = self._too_old_at.get(kind, float("-inf"))
         if now < logged_at + TOO_OLD_SECONDS:
             return False
+
         if len(self._too_old_at) >= MAX_LABEL_SETS:
             self._too_old_at.clear()
+
         self._too_old_at[kind] = now
         return True
 
@@ -117,6 +120,7 @@ def _fields(held: ClaimedJob, report: Report) -> dict[str, object]:
         fields["retry_in"] = round(report.delay, 1)
     if report.reason in TOO_OLD:
         fields["fix"] = TOO_OLD[report.reason]
+
     if report.failure is not None:
         failure = fields[FAILURE] = _decode_failure(report.failure)
         fields["payload_version"] = failure["detail"].get("payload_version")

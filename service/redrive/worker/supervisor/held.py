@@ -95,6 +95,7 @@ class LazyJobs(Sequence[ClaimedJob]):
             self._jobs = self._make()
             # free what they were made of, which is as large as they are
             self._make = list
+
         return self._jobs
 
     def __len__(self) -> int:
@@ -124,6 +125,7 @@ def held_from(
         if lane.claim is not None and lane.lane_no is not None
     }
     jobs: list[ClaimedJob] = []
+
     for row in rows:
         claim_id, id_, deliveries, attempt, kind, payload, extras, run_at, created = row
         claim = claims[claim_id]

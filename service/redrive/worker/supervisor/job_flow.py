@@ -52,6 +52,7 @@ class JobFlow:
         due_at = otherwise
         if self.exchange.is_settling:
             due_at = min(due_at, self.exchange.due_at(self._linger()))
+
         if self.free_slots():
             claim_at = max(self.polling.due_at(), self.exchange.available_at)
             due_at = min(due_at, claim_at)
@@ -69,14 +70,17 @@ class JobFlow:
         if now < self.exchange.available_at:
             self._hand_out()
             return
+
         self._report_breakers(now)
         if not self.drain.is_on:
             self._proceed_trial(now)
+
         self._settle_and_claim(now)
 
     def _settle_and_claim(self, now: float) -> None:
         free_slots = self.free_slots() if self.polling.is_due(now) else 0
         load = self._load(free_slots)
+
         match load:
             case Load.IDLE:
                 jobs = self.exchange.run(
@@ -85,6 +89,7 @@ class JobFlow:
                     linger=0.0,
                     lane_wait_ms=self.polling.lane_wait_ms(now),
                 )
+
             case Load.STEADY:
                 jobs = self.exchange.run(
                     now,
@@ -92,8 +97,10 @@ class JobFlow:
                     linger=self._linger(),
                 )
                 self._use_wait()
+
             case Load.CLAIM_FIRST:
                 jobs = self._claim_first(now, free_slots)
+
             case Load.BACKLOG:
                 jobs = self.exchange.run(
                     now,
@@ -102,6 +109,7 @@ class JobFlow:
                     meanwhile=self._use_wait,
                 )
                 self._use_wait()
+
             case _:
                 assert_never(load)
 
@@ -122,9 +130,16 @@ class JobFlow:
         jobs = self.exchange.claim(now, free_slots)
         if time.monotonic() < self.exchange.available_at:
             return jobs
+
         self.dispatch.load(jobs)
-        self.exchange.run(now, free_slots=0, linger=0.0, meanwhile=self._use_wait)
+        self.exchange.run(
+            now,
+            free_slots=0,
+            linger=0.0,
+            meanwhile=self._use_wait,
+        )
         self._use_wait()
+
         return ()
 
     def _linger(self) -> float:
@@ -176,6 +191,7 @@ class JobFlow:
         except psycopg.Error as error:
             self.telemetry.database_error("trial", error)
             return
+
         if given_back is not None:
             self.exchange.settle(*given_back)
 

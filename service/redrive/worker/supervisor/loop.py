@@ -134,12 +134,14 @@ class Supervisor:
             "redrive heartbeat",
             synchronous_commit="off",
         )
+
         self._standstill = Standstill(
             options.ttl,
             options.queues,
             self._kinds.names,
             self.exchange_age,
         )
+
         self._heartbeat = Heartbeat(
             self._heartbeat_link,
             options.ttl,
@@ -216,6 +218,7 @@ class Supervisor:
             progress=self._progress_book,
             samples=self._samples,
         )
+
         self._crashes = Crashes(
             pool=self._pool,
             kinds=self._kinds,
@@ -225,6 +228,7 @@ class Supervisor:
             telemetry=self._telemetry,
             where=self._options.where,
         )
+
         self._job_flow = JobFlow(
             link=self._link,
             identity=self._identity,
@@ -237,6 +241,7 @@ class Supervisor:
             inbox=self._inbox,
             telemetry=self._telemetry,
         )
+
         self._welcome = Welcome(
             kinds=self._kinds,
             schedules=self._schedules,
@@ -263,6 +268,7 @@ class Supervisor:
             inbox=self._inbox,
             telemetry=self._telemetry,
         )
+
         self._runner_care = RunnerCare(
             pool=self._pool,
             limits=self._limits,
@@ -277,6 +283,7 @@ class Supervisor:
             if options.reload
             else None,
         )
+
         self._shutdown = Shutdown(
             drain=self._drain,
             pool=self._pool,
@@ -393,6 +400,7 @@ class Supervisor:
         seconds = max(0.0, due_at - time.monotonic())
         if seconds > READY_SECONDS and not self._is_busy():
             self._exchange.claims.get_ready()
+
         self._runner_care.wait(seconds)
 
     def _housekeep(self, now: float) -> None:
@@ -406,6 +414,7 @@ class Supervisor:
         self._polling.longest = self._heartbeat.longest_poll
         self._polling.delay = self._heartbeat.delay
         self._capacity.turn_seconds = self._polling.turn_seconds
+
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
 

@@ -137,8 +137,10 @@ class Polling:
         due_at = self.due_at()
         if not self._was_notified:
             self._heeds_at = now + self.delay
+
         self._was_notified = True
         self._active_at = now
+
         return self.due_at() < due_at
 
     def looked(self) -> None:
@@ -174,6 +176,7 @@ class Polling:
         """
         if count:
             self._active_at = now
+
         self._least_seconds = least_seconds(count, now - self._polled_at)
         self._polled_at = now
         self._expects_more = count == want
@@ -188,6 +191,7 @@ class Polling:
             self._waits_since = None
         elif self._waits_since is None and has_waited:
             self._waits_since = asked_at
+
         if count:
             since = now if self._waits_since is None else self._waits_since
             self.turn_seconds = now - since

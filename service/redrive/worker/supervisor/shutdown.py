@@ -33,10 +33,13 @@ class Shutdown:
         """Give back the jobs that have not started, and let the others finish."""
         held = self.pool.held()
         logger.info("draining", extra={"jobs": held, "seconds": self.drain.seconds})
+
         for job in self.dispatch.give_up():
             self.exchange.settle(job, Release("shutdown"))
+
         for job, report in self.breakers.give_up():
             self.exchange.ended(job, report)
+
         self.pool.stop()
 
     def proceed(self, now: float) -> None:
@@ -54,6 +57,7 @@ class Shutdown:
 
         self.identity.leave()
         self.ownership.retire_left(now)
+
         if is_held_up:
             self._end_before_locked()
         elif not self.identity.left:

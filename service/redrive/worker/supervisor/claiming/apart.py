@@ -89,6 +89,7 @@ class Apart:
         parts = [batch]
         give_up_at = time.monotonic() + SEARCH_SECONDS
         is_any_settled = False
+
         while parts:
             part = parts.pop()
             if time.monotonic() > give_up_at:
@@ -148,12 +149,14 @@ class Apart:
         self._pending.set_aside(locked)
         stale = self._pending.done(free, claims, answer.completed, answer.settled)
         self._identity.clear_suspicion(stale)
+
         return bool(free)
 
     def _end_left_open(self, conn: store.Connection, locked: SettlementBatch) -> None:
         """End the transactions that dead handlers left open. Raises psycopg.Error."""
         left = self._abandoned & _keys(locked)
         ended = store.end_left_open(conn, sorted(left)) if left else ()
+
         if ended:
             logger.info(
                 "ended transactions of dead runners",

@@ -58,6 +58,7 @@ class Checkpoints:
         noted = [_noted(one.held, one.message.data) for one in waiting]
         found = store.keep_checkpoints(conn, noted)
         self.is_unanswered = False
+
         for key, one in list(self._waiting.items()):
             is_kept = found.get(key)
             if is_kept is False:

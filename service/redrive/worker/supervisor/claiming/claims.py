@@ -52,6 +52,7 @@ class Claims:
             self._claimant = worker
             self._last_claim = 0
             self._lanes.start_over()
+
         if not conn.has_settings:  # a pooler's: other workers wait for it
             lane_wait_ms = min(lane_wait_ms, LANE_WAIT_MS)
 
@@ -113,7 +114,12 @@ class Claims:
         if request.lane_wait_ms and not (count or has_waited):
             self._polling.took(cost)
 
-        self._pace(request, count, is_any_busy=is_any_busy, has_waited=has_waited)
+        self._pace(
+            request,
+            count,
+            is_any_busy=is_any_busy,
+            has_waited=has_waited,
+        )
         self._cost = cost
 
         if not count:

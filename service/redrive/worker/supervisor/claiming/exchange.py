@@ -264,8 +264,10 @@ class Exchange:
     ) -> Sequence[ClaimedJob]:
         if answer.claim_error is None:
             return self.claims.learn(request, answer, cost)
+
         self._telemetry.database_error("claim", answer.claim_error)
         self._failed(answer.claim_error, SettlementBatch([], []), asked)
+
         return []
 
     def look_for_lanes(self) -> None:
@@ -305,26 +307,33 @@ class Exchange:
         """
         self.claims.looks_for_lanes = False
         problem = trouble(error)
+
         match problem:
             case Trouble.LOST:
                 self._put_back(settlements, outcome_unknown=True)
                 self._identity.leave()
+
             case Trouble.DATA if self._checkpoints.is_unanswered:
                 self._checkpoints.refuse()
                 self._put_back(settlements)
+
             case Trouble.DATA if self._side_effects.is_taken or settlements:
                 self._side_effects.drop()
                 self._apart.settle(settlements)
+
             case Trouble.FATAL | Trouble.AGAIN if _may_be_of_one_job(
                 error,
                 settlements,
             ):
                 self._settle_in_parts(settlements)
+
             case Trouble.AGAIN if not _is_unread(settlements, asked):
                 self._try_again(settlements, AGAIN_SECONDS)
+
             case Trouble.AGAIN | Trouble.DATA | Trouble.FATAL:
                 self._try_again(settlements, BACK_OFF_SECONDS)
                 self._identity.leave()
+
             case _:
                 assert_never(problem)
 

@@ -42,6 +42,7 @@ class Identity:
             self.me = store.register(conn, self._describe())
             self._heartbeat.heard(self.me, sent)
             logger.info("registered", extra={"worker": self.me})
+
         return self.me
 
     @property
@@ -69,8 +70,10 @@ class Identity:
         lost = self._heartbeat.lost()
         if self.me in lost:
             self.me = None
+
         self.left |= lost
         self._heartbeat.leave(lost)
+
         return lost
 
     def clear_suspicion(self, jobs: Iterable[ClaimedJob]) -> None:
@@ -117,8 +120,10 @@ class Identity:
     def _refund_crashes(self, conn: store.Connection, worker: int) -> None:
         if worker not in self._innocent:
             return
+
         refunded = store.forgive(conn, self._innocent[worker])
         del self._innocent[worker]
+
         if refunded:
             extra = {"worker": worker, "jobs": len(refunded)}
             logger.info("took back what jobs were charged for our silence", extra=extra)

@@ -114,6 +114,7 @@ class LaneBook:
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
 
         waits = [wait for wait in due_in.values() if wait is not None]
+
         return max(0.0, min(waits)) if waits else None
 
     def _remember(self, found: Iterable[Lane], now: float) -> None:
@@ -151,6 +152,7 @@ class LaneBook:
         order, places, arrays = self._ready or self._next()
         # If another worker has swept a lane for all, the claim leaves it out.
         sweeps = None if now >= self._sweep_at else False
+
         return ClaimRequest(
             worker=worker,
             lanes=order,
@@ -179,10 +181,12 @@ class LaneBook:
         """Return the lanes by priority, or with the longest waiting one first."""
         looked = self._looked
         order = sorted(self._lanes, key=lambda lane: (lane.priority, looked[lane]))
+
         if self._partial_claims == AGING_SHARE - 1:
             oldest = min(order, key=looked.__getitem__)
             order.remove(oldest)
             order.insert(0, oldest)
+
         return order
 
     def learn(
@@ -199,6 +203,7 @@ class LaneBook:
 
         busy = set[int | None]()
         looked_at = 0
+
         for lane_no, jobs, upto, upto_id, as_of, _ in found:
             looked_at = max(looked_at, lane_no or len(request.lanes))
             if upto is None:
@@ -230,6 +235,7 @@ class LaneBook:
         """Note that a claim has looked at the first `looked_at` of these lanes."""
         self._claims += 1
         self._looked |= dict.fromkeys(lanes[:looked_at], self._claims)
+
         if looked_at in {0, len(lanes)}:
             self._partial_claims = 0
         else:

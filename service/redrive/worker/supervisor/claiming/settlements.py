@@ -56,6 +56,7 @@ class SettlementBatch:
         reports = [
             (report, held.claim.id, held.worker) for report, held in self.reports
         ]
+
         if any(claim.worker != identity for claim in claims):
             completions.sort(key=lambda completion: completion[3] == identity)
             reports.sort(key=lambda report: report[2] == identity)
@@ -65,6 +66,7 @@ class SettlementBatch:
             for claim, jobs in claims.items()
             if jobs == claim.left and claim.worker == identity
         ]
+
         return Settlements(
             completions=completions,
             reports=reports,
@@ -90,12 +92,14 @@ class SettlementBatch:
         """Split the batch. Neither part is empty if there are two settlements."""
         if self.completions and self.reports:
             return replace(self, reports=[]), replace(self, completions=[])
+
         done = self.completions
         ended = self.reports
         i = len(done) // 2
         j = len(ended) // 2
         first = SettlementBatch(done[:i], ended[:j], self.has_results)
         second = SettlementBatch(done[i:], ended[j:], self.has_results)
+
         return first, second
 
     def parted(
@@ -152,6 +156,7 @@ class PendingSettlements:
         batch.reports.append((report, held))
         if not report.completed_by_handler:
             self._telemetry.ended(held, report)
+
         self._note()
 
     def _note(self) -> None:
@@ -169,6 +174,7 @@ class PendingSettlements:
         taken = replace(self._waiting, has_results=self.has_results)
         self._waiting = SettlementBatch([], [])
         self._first_at = float("inf")
+
         return taken
 
     def take_aside(self) -> SettlementBatch:

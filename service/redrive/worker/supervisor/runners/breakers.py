@@ -117,8 +117,10 @@ class Breakers:
         names = self._names(held.kind)
         if not names or report.category not in BLAMED or report.outcome not in RETURNED:
             return False
+
         for name in names:
             self._failures[name] += 1
+
         self._held.append((held, report))
         return True
 
@@ -158,6 +160,7 @@ class Breakers:
                 self._failures,
                 self._successes,
             )
+
             for one in found:
                 self._take_probe(conn, one, worker, now)
 
@@ -209,6 +212,7 @@ class Breakers:
         wait = max(0.0, *(one.open_until - time.monotonic() for one in to_blame))
         refunded = _refunded(report, wait, refunds)
         failure = _without_wait(report.failure, extras.retried_for)
+
         return msgspec.structs.replace(refunded, failure=failure)
 
     def _to_blame(self, kind: str) -> list[Standing]:
@@ -233,6 +237,7 @@ class Breakers:
         now = time.monotonic()
         others: list[ClaimedJob] = []
         releases: list[tuple[ClaimedJob, Release]] = []
+
         for held in jobs:
             release = None
             if not has_expired(held.extras):
@@ -253,6 +258,7 @@ class Breakers:
 
             ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
             cooldown = self._settings[name].cooldown
+
             return put_off(
                 name,
                 open_for=standing.open_until - now,
@@ -307,6 +313,7 @@ def _without_wait(failure: str | None, retried_for: float | None) -> str | None:
 
     found = msgspec.json.decode(failure)
     detail = found["detail"]
+
     for name in (RETRIED_FOR, WINDOW):
         detail.pop(name, None)
 

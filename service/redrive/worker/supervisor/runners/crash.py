@@ -64,6 +64,7 @@ class Crash:
             found["peak_memory_bytes"] = self.peak_memory
         if self.oom_kills:
             found["oom_kills"] = self.oom_kills
+
         return found
 
     def __str__(self) -> str:
@@ -136,6 +137,7 @@ class Crashes:
             runner,
             [(held.id, held.deliveries, 0.0) for held in remains.completed],
         )
+
         for held in remains.waiting:
             self._inbox.take_back(held)
 
@@ -170,7 +172,15 @@ class Crashes:
         policy = self._kinds.policy(held.kind)
         detail = _detail(held, self._kinds, self._where)
         failure = _refused(held, error, detail)
-        self._end(held, decide(_claimed(held), failure, policy, random.random()))
+        self._end(
+            held,
+            decide(
+                _claimed(held),
+                failure,
+                policy,
+                random.random(),
+            ),
+        )
 
     def _settle(self, held: ClaimedJob, crash: Crash, *, was_running: bool) -> None:
         settlement = decide_crash(
@@ -215,16 +225,31 @@ def decide_crash(
     policy = kinds.policy(held.kind)
     claimed = _claimed(held)
     running = crash.running if was_running else 0
-    detail = {**crash.record(), "running": running, **_detail(held, kinds, where)}
+    detail = {
+        **crash.record(),
+        "running": running,
+        **_detail(held, kinds, where),
+    }
 
     if held.id in crash.killed_for:
         failure = _outlived(held, kinds, detail)
-        return decide(claimed, failure, policy, random.random())
+        return decide(
+            claimed,
+            failure,
+            policy,
+            random.random(),
+        )
+
     if crash.killed_for or crash.blameless or not running:
         return Release("neighbour_killed")
 
     failure = _lost(held, crash, detail)
-    return decide_loss(claimed, failure, policy, alone=running == 1)
+    return decide_loss(
+        claimed,
+        failure,
+        policy,
+        alone=running == 1,
+    )
 
 
 def _detail(
@@ -235,6 +260,7 @@ def _detail(
     known = kinds.find(held.kind)
     if known is not None and known.secret:
         detail["secret_fields"] = known.secret
+
     return detail
 
 
@@ -248,6 +274,7 @@ def _outlived(
     known = kinds.find(held.kind)
     limit = known.timeout if known else 0.0
     text = f"it outlived its timeout of {limit:g} s and was killed"
+
     return made_up(
         "DeadlineExceeded",
         message=text,
@@ -279,6 +306,7 @@ def _lost(held: ClaimedJob, crash: Crash, detail: Mapping[str, object]) -> Failu
 def _how(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
+
     try:
         return f"signal {signal.Signals(-status).name}"
     except ValueError:  # a real-time signal has no name

@@ -48,6 +48,7 @@ class Dispatch:
         """
         if self._waiting or self._trial.is_on or not self._kinds:
             return 0
+
         return self._capacity.to_claim(
             self._pool.runners,
             len(self._claimed),
@@ -110,6 +111,7 @@ class Dispatch:
             waiting, self._waiting = self._waiting, deque()
             for held in waiting:
                 self._hand_out([held])
+
         self._hand_to_suspects(now)
 
     def try_alone(self, link: Link, now: float) -> tuple[ClaimedJob, Release] | None:
@@ -135,6 +137,7 @@ class Dispatch:
         self._waiting.clear()
         self._suspects.keep(lambda _: False)
         self._trial.drop()
+
         return given_up
 
     def _hand_to_suspects(self, now: float) -> None:

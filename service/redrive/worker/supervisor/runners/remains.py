@@ -29,6 +29,7 @@ def remains_of(runner: RunnerProcess) -> Remains:
     completed = runner.shared.completed()
     on_slots = {(each.id, each.deliveries) for each in runner.shared.running()}
     remains = Remains()
+
     for held in runner.held:
         key = held.key
         if key in completed:

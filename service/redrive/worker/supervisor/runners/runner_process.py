@@ -107,6 +107,7 @@ class RunnerProcess:
         frames = self.channel.receive()
         if frames is None:
             return None
+
         self.idle_since = time.monotonic()
         return map(decode_up, frames)
 
@@ -130,6 +131,7 @@ class RunnerProcess:
         held = self.held.find(job)
         if held is None or held.key in self.cancelled:
             return
+
         # Forget the jobs that have ended. Replace all at once: another thread reads it.
         still = {key: at for key, at in self.cancelled.items() if key[0] in self.held}
         self.cancelled = still | {held.key: time.monotonic()}
@@ -187,6 +189,7 @@ class RunnerProcess:
         told_at = self.cancelled.get(held.key)
         if told_at is None:
             return False
+
         has_known = now_ns / 1e9 - told_at  # or since it began, if that was later
         return min(seconds, has_known) > CANCEL_SECONDS
 
@@ -247,6 +250,7 @@ def _in_frames(jobs: Sequence[ClaimedJob]) -> Iterator[Jobs]:
     characters = sum([len(held.payload) for held in jobs])
     frames = characters // FRAME_CHARACTERS + 1
     step = -(-len(jobs) // frames) or 1
+
     for at in range(0, len(jobs), step):
         works = [held.work() for held in jobs[at : at + step]]
         yield Jobs(batch.worker, batch.queues, works)

@@ -16,8 +16,10 @@ class RunnerSelector:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
+
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
+
         self._selector.register(self._wake_read, selectors.EVENT_READ)
 
     def watch(self, runner: RunnerProcess) -> None:
@@ -42,6 +44,7 @@ class RunnerSelector:
         """
         self._watch_blocked(runners)
         speakers: list[RunnerProcess] = []
+
         for key, events in self._selector.select(seconds):
             runner: RunnerProcess | None = key.data
             if runner is None:

@@ -50,6 +50,7 @@ def start_runner(options: RunnerOptions, *, alone: bool = False) -> RunnerProces
     shared = SharedState(1 if alone else options.slots)
     process = _start_process(options, theirs.fileno(), shared)
     theirs.close()
+
     return RunnerProcess(
         process=OsProcess(process),
         channel=Channel(ours),

@@ -66,10 +66,12 @@ class Trial:
             # Running jobs continue until there is a runner for it. If none runs, it
             # comes first.
             self._is_on = not self._pool.held()
+
             return None
 
         self._put_off += 1
         after = max(0.0, self._next_at - now)
+
         return put_off_suspect(
             "trial",
             after=after,
@@ -135,7 +137,11 @@ class Trial:
             self._runner = runner
             self._over_at = time.monotonic() + seconds
             runner.hand([held])
-            extra = {"job": held.id, "kind": held.kind, "seconds": round(seconds)}
+            extra = {
+                "job": held.id,
+                "kind": held.kind,
+                "seconds": round(seconds),
+            }
             logger.warning(
                 "a job has the worker to itself: it may be what kills them",
                 extra=extra,

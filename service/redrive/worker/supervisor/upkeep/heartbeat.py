@@ -140,7 +140,12 @@ class Heartbeat:
 
     def start(self) -> None:
         """Send heartbeats until stopped, in a thread of its own."""
-        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+        threading.Thread(
+            target=self._run,
+            name="heartbeat",
+            daemon=True,
+        ).start()
+
         if self.listen_link is not None:
             threading.Thread(
                 target=self._listen_apart,
@@ -205,6 +210,7 @@ class Heartbeat:
             if now - heard > self.ttl - margin
         }
         silent -= self._left | self._lost
+
         if silent - self._silent:
             self._silent |= silent
             self.on_silence()
@@ -259,6 +265,7 @@ class Heartbeat:
         )
         if self._others >= MANY_WORKERS:
             self._beats_until_look = BEATS_PER_LOOK - 1
+
         return alive
 
     def _pause(self) -> float:

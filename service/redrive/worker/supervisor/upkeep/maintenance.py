@@ -177,9 +177,11 @@ class Maintenance:
     def _run(self) -> None:
         interval = min(FOLD_SECONDS, self.ttl / 3)
         self._stopping.wait(random.uniform(0.0, interval))
+
         while not self._rest(interval * random.uniform(0.8, 1.2)):
             now = self._ticked_at = time.monotonic()
             self._share_connection()
+
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
                 self._write_progress()
@@ -205,6 +207,7 @@ class Maintenance:
             if self._stopping.wait(CAMPAIGN_SECONDS):
                 return True
             self._drive_campaigns()
+
         return self._stopping.wait(max(until - time.monotonic(), 0.0))
 
     def _drive_campaigns(self) -> None:
@@ -233,6 +236,7 @@ class Maintenance:
             name: every for name, (every, _) in tried.items() if name not in alone
         }
         taken = self._take(everys)
+
         for name, (every, do) in tried.items():
             if taken is None or name in alone:
                 self._attempt(name, every, do)
@@ -246,6 +250,7 @@ class Maintenance:
         chores[CAMPAIGN] = (0.75 * CAMPAIGN_SECONDS, self._drive)
         if self.schedules:
             chores[SCHEDULES] = (SCHEDULES_SECONDS, self.schedules.fire)
+
         return chores
 
     def _take(self, everys: Mapping[str, float]) -> set[str] | None:
@@ -267,6 +272,7 @@ class Maintenance:
         """Declare the schedules for each identity that has not declared them."""
         if self.schedules.has_told(self.identities()):
             return
+
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
                 self.schedules.declare(conn, self.identities())
@@ -345,6 +351,7 @@ class Maintenance:
     def _rescue(self, conn: store.Connection) -> None:
         store.mark_lost(conn, self.ttl)
         store.advance_floors(conn)
+
         is_more = True
         while is_more:
             rescued = store.rescue(conn, self.ttl)

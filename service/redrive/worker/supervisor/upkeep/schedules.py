@@ -82,7 +82,12 @@ def _advance(conn: store.Connection, due: DueSchedule) -> None:
     if jobs is None:
         return
 
-    fields = {"schedule": due.name, "jobs": len(jobs), "since": str(due.next_at)}
+    fields = {
+        "schedule": due.name,
+        "jobs": len(jobs),
+        "since": str(due.next_at),
+    }
+
     if left_out:
         logger.warning("schedule left out missed slots", extra=fields)
     elif jobs:
@@ -96,10 +101,12 @@ def _planned(due: DueSchedule) -> Plan:
             next_at=next_slot(due.cron, due.tz, due.after),
             left_out=False,
         )
+
     if due.next_at > due.as_of:  # only what is declared has changed
         return Plan(
             slots=[],
             next_at=due.next_at,
             left_out=False,
         )
+
     return plan(due.cron, due.tz, due.catch_up, due.next_at, due.as_of)
