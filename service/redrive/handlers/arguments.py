@@ -14,7 +14,7 @@ from redrive.rules.scheduling.slots import Schedule
 from redrive.signals import is_duration
 
 LEAST_RATE, MOST_RATE = 0.001, 1_000_000
-"""Largest rate that a limit can have."""
+"""Smallest and largest rate that a limit can have."""
 
 
 def _are_names(value: Any) -> bool:

@@ -102,6 +102,7 @@ def _fields(options: Options) -> dict[str, Any]:
         "limits": check_templates(options["limits"]),
         "keep_result": seconds(options["keep_result"]),
     }
+    # `Declared` keeps these two apart from the fields of a handler.
     del fields["secret"], fields["schedule"]
 
     return fields

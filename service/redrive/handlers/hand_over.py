@@ -34,6 +34,7 @@ class Sending:
     def __init__(self, job: Job) -> None:
         self._job = job
         last = job.last_checkpoint or {}
+        # The checkpoint of an earlier redrive is over, but its token stays.
         is_of_this_redrive = last.get("redrives") == job.redrives
         state = last.get("state") if is_of_this_redrive else None
         self.sent = last if state == SENT else None
@@ -69,6 +70,7 @@ class HandOver(ABC):
         if sent is None:
             if job.redrives == 0:  # a producer must not be able to send anything
                 raise GiveUp(NEVER_DEAD)
+
             sent = sending.keep(SENT, **self.send(payload, job, sending))
 
         self.judge(job, sent)

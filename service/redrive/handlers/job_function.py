@@ -89,6 +89,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
         return self.__wrapped__(payload, *args, **kwargs)
 
     def __reduce__(self) -> str:
+        # A pickle names the module and the function, as for a plain function.
         return self.__wrapped__.__qualname__
 
     def __repr__(self) -> str:
@@ -180,14 +181,23 @@ def plain(function: Any) -> Any:
 def enqueue_many_for(
     handler_of: Callable[[str], Registered], conn: Any, jobs: Iterable[JobFields]
 ) -> int | Awaitable[int]:
-    """Add many jobs, each with the options of its kind's handler."""
+    """Add many jobs, each with the options of its kind's handler.
+
+    Raises:
+        InvalidJob: a handler cannot read a payload; `path` starts with `jobs[n]`.
+    """
     return _enqueue_many(conn, _checked(jobs, handler_of))
 
 
 def enqueue_for(
     handler: Registered, conn: Any, kind: str, payload: Any, options: JobOptions
 ) -> int | Awaitable[int]:
-    """Add one job of `kind` with the options of its handler."""
+    """Add one job of `kind` with the options of its handler.
+
+    Raises:
+        InvalidJob: the handler cannot read the payload.
+        TypeError: an option has an unknown name.
+    """
     check_options("enqueue", options)
     given = options_for(handler, options)
     return _enqueue(
@@ -248,7 +258,11 @@ def checked_payload(
 
 
 def check_payload(handler: Registered, text: str, version: Any) -> None:
-    """Read a payload's JSON of this version like the runner. Raises InvalidJob."""
+    """Read a payload's JSON of this version like the runner.
+
+    Raises:
+        InvalidJob: the handler cannot read it.
+    """
     if not isinstance(version, int) or version > handler.version:
         return  # only a newer worker can read it
 
@@ -263,12 +277,17 @@ def _refused(
 ) -> InvalidJob:
     """Return an error that names the faulty field of a payload, without secrets."""
     errors: Any = getattr(error, "errors", None)
+    # Only an error of pydantic says which field is at fault.
     if not callable(errors):
         name = type(error).__name__
         rule = f"the handler of {handler.kind!r} cannot read it: {name}"
         return InvalidJob("payload", rule)
 
-    faults: Any = errors(include_url=False, include_input=False, include_context=False)
+    faults: Any = errors(
+        include_url=False,
+        include_input=False,
+        include_context=False,
+    )
     path = "".join(map(_step, faults[0]["loc"]))
     secrets = secret_values(payload, handler.secret)
 

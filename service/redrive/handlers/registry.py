@@ -88,6 +88,7 @@ class Handlers:
             ValueError: threshold, window or cooldown is not a number above 0.
         """
         check_name("dependency", name)
+        # `seconds` takes numbers only, so check the types before the values.
         are_numbers = (
             is_whole(threshold) and is_duration(window) and is_duration(cooldown)
         )
@@ -301,7 +302,12 @@ class Handlers:
         Raises:
             InvalidJob, ValueError: as for `handle`.
         """
-        schedule = Schedule(cron, tz, catch_up, name=name)
+        schedule = Schedule(
+            cron,
+            tz,
+            catch_up,
+            name=name,
+        )
 
         def register(function: Function) -> Function:
             name = kind or function.__name__
@@ -335,6 +341,7 @@ class Handlers:
         declared = declaration(kind, queue or handler.queue, schedule)
         _check_free(declared.name, self.schedules)
 
+        # Otherwise, each job of the schedule would die of its payload.
         try:
             handler.read(declared.payload)
         except ValueError as error:

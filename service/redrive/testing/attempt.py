@@ -141,7 +141,13 @@ async def run_async(  # noqa: PLR0913 # keywords
     past: Past | None = None,
     **options: Unpack[JobOptions],
 ) -> Outcome:
-    """Run one attempt inside an event loop; `conn` may be an async connection."""
+    """Run one attempt inside an event loop; `conn` may be an async connection.
+
+    The arguments are as for `run`.
+
+    Raises:
+        LookupError: no handler is registered for the kind.
+    """
     given = options_for(handlers.known(kind), options)
     if past is None:
         past = Past(attempt=attempt)
@@ -156,6 +162,7 @@ async def run_async(  # noqa: PLR0913 # keywords
         options=given,
     )
     job = check_job(fields)
+
     number = 1
     worker = 0
     deliveries = past.attempt
@@ -189,6 +196,7 @@ def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
     except RuntimeError:
         return asyncio.run(work)
 
+    # Otherwise, Python warns that the coroutine was never awaited.
     work.close()
     msg = f"an event loop is running here: await {instead}(...)"
     raise RuntimeError(msg)
@@ -228,6 +236,7 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, past: Past) -> Work:
     }
 
     if past.checkpoint is not None:
+        # It was kept under an earlier delivery.
         noted = {"data": past.checkpoint}
         extras["checkpoint"] = {"delivery": deliveries - 1, "data": noted}
 
@@ -279,6 +288,7 @@ async def settle_attempt(
                 message.n,
                 is_kept=True,
             )
+            # Answer later: `checkpoint` holds the lock that `answered` takes.
             loop.call_soon_threadsafe(services.notes.answered, kept)
 
     loop = asyncio.get_running_loop()

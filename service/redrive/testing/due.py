@@ -65,7 +65,13 @@ def run_enqueued(
 async def run_enqueued_async(
     handlers: Handlers, conn: SyncConnection | AsyncConnection, *, ahead: Seconds = 0
 ) -> dict[int, Outcome]:
-    """Run due jobs inside an event loop; `conn` may be an async connection."""
+    """Run due jobs inside an event loop; `conn` may be an async connection.
+
+    The arguments and the result are as for `run_enqueued`.
+
+    Raises:
+        RuntimeError: jobs enqueue other jobs endlessly.
+    """
     outcomes: dict[int, Outcome] = {}
     for _ in range(MOST):
         row = await _next(handlers, conn, seconds(ahead))
@@ -76,6 +82,7 @@ async def run_enqueued_async(
         worker = await hold(conn, job)
         batch = Jobs(worker, [row["queue"]], [_work(row)])
         outcomes[job] = await attempt_of(handlers, batch, conn)
+
         if outcomes[job].outcome == "completed":
             await _complete(conn, worker, row)
 

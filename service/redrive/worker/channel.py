@@ -73,6 +73,7 @@ class Channel:
                 return True
 
             self._in += chunk
+            # A short read has emptied the socket.
             if len(chunk) < _READ_SIZE:
                 return not chunk
 

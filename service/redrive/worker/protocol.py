@@ -99,6 +99,7 @@ def read_extras(text: str | None) -> Extras:
     except (msgspec.DecodeError, RecursionError):
         pass
 
+    # A header that cannot be read does not hide the facts that decide about a job.
     try:
         facts = _decode_facts(text)
     except (msgspec.DecodeError, RecursionError):

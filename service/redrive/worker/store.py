@@ -193,6 +193,7 @@ def keep_checkpoints(
     Returns, for jobs that are still held, (id, deliveries) -> False if it must be sent
     again.
     """
+    # The last column is the share, which only progress has.
     *columns, _ = map(list, zip(*noted, strict=True))
     found = conn.execute(_KEEP_CHECKPOINTS, columns)
     return {(job, delivery): is_kept for job, delivery, is_kept in found}
@@ -277,6 +278,7 @@ def register(conn: Connection, worker: Registration) -> int:
     """Declare what this worker's handlers say, and return a new identity for it."""
     kinds = list(worker.kinds)
     _declare(conn, worker, kinds)
+    # Heals wait for a new version, so a worker without a version has none.
     if worker.heals and worker.version:
         _declare_heals(conn, worker.version, worker.heals)
 

@@ -96,6 +96,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
         caller = _Caller(target, read.allowed_networks, slots)
         handlers.add(_handler(kind, target, caller))
 
+    # A schedule needs the handler of its kind, so the targets come first.
     for number, schedule in enumerate(read.schedules):
         try:
             _add_schedule(handlers, schedule)
@@ -171,6 +172,7 @@ class _Network(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Connect to the first allowed address of a host that answers."""
+        # If no address answers, the error of the last one is raised.
         *others, last = await self._addresses(host, port)
         share = timeout and timeout / (len(others) + 1)
 
@@ -254,6 +256,7 @@ class _Caller:
             for name, value in response.headers
         }
         answer = Answer(response.status, headers)
+        # The bytes of an encoded answer are no text: nothing decompresses them.
         is_readable = "content-encoding" not in headers
         text = _text(read, self.known) if is_readable else ""
 
@@ -278,6 +281,7 @@ class _Caller:
             sent["traceparent"] = trace
 
         if self._keys:
+            # A full stop would separate the signed parts.
             message = key.replace(".", "%2E")
             sent |= signed(
                 self._keys,
@@ -286,6 +290,7 @@ class _Caller:
                 body,
             )
 
+        # Headers of the file come last, so that they replace ours.
         sent |= self._own
         return [(name.encode(), value.encode()) for name, value in sent.items()]
 
@@ -338,12 +343,14 @@ async def _read_some(response: httpcore.Response) -> bytes:
 
 def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str]:
     """Return the secrets sent to an endpoint: keys and secret headers."""
+    # In `Bearer abc`, the second part is secret by itself, too.
     without_scheme = {name: text.split(" ")[-1] for name, text in headers.items()}
     secrets = set(secrets_of_environment(headers))
     secrets |= secrets_of_environment(without_scheme)
 
     for key in keys:
         text = b64encode(key).decode()
+        # Without the padding, a search finds it with and without padding.
         secrets.add(text.rstrip("="))
 
     return frozenset(secrets)

@@ -128,9 +128,11 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001 # a handler's SystemExit ends its job, not us
             settlement = self._judge(error)
 
+        # The handler has ended. The clock must not cancel what follows.
         self.over_at = NEVER
         if self.task.cancelling():
             await self._absorb_cancellation()
+        # A job that was cancelled and succeeded all the same is complete.
         if settlement is not None and self.is_cancelled:
             settlement = await self._cancelled()
 
@@ -188,6 +190,7 @@ class Attempt:
         return (
             self.work.extras is not None
             or self.is_cancelled
+            # No policy forbids a first attempt.
             or self.work.attempt > 1
             or bool(self.services.dependencies.open and handler.depends_on)
         )
@@ -341,12 +344,20 @@ class Attempt:
         policy = self.handler.policy
         jitter = random.random()
         claimed = self._claimed()
+
         if self.is_overdue:
+            # The error is that of our own cancellation, whatever its class.
             failure = failures.deadline_exceeded(self)
             return decide(claimed, failure, policy, jitter)
         if isinstance(error, Signal):
             failure = failures.asked_for(self, error)
-            return decide_signal(claimed, error, failure, policy, jitter)
+            return decide_signal(
+                claimed,
+                error,
+                failure,
+                policy,
+                jitter,
+            )
 
         failure = failures.described(self, error)
         return decide(claimed, failure, policy, jitter)

@@ -188,7 +188,13 @@ def _made_up(
     attempt: Failing, error_class: str, message: str, category: Category
 ) -> Failure:
     where = attempt.services.where
-    return made_up(error_class, message, category, attempt.work.kind, **where)
+    return made_up(
+        error_class,
+        message,
+        category,
+        attempt.work.kind,
+        **where,
+    )
 
 
 def _made_up_traced(
@@ -196,7 +202,14 @@ def _made_up_traced(
 ) -> Failure:
     known = {**attempt.services.where, **_trace(attempt)}
     known["started_at"] = _started_at(attempt)
-    return made_up(error_class, message, category, attempt.work.kind, **known)
+
+    return made_up(
+        error_class,
+        message,
+        category,
+        attempt.work.kind,
+        **known,
+    )
 
 
 def _notice(attempt: Failing, error: BaseException) -> None:

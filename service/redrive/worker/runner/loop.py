@@ -92,7 +92,10 @@ class Runner:
         self._channel.send(_hello(self._services.handlers))
         clock = asyncio.create_task(cancel_overdue(self._attempts, self._until_busy))
         passing_on = asyncio.create_task(self._services.notes.pass_on())
+
+        # The slots return after a Stop, once their jobs have ended.
         await asyncio.gather(*map(self._slot, range(self._shared.slots)))
+
         clock.cancel()
         passing_on.cancel()
         await self._send_rest()
@@ -215,6 +218,7 @@ class Runner:
 
     async def _more(self) -> bool:
         """Wait for a job on the list. Returns False if none will come."""
+        # Another slot may have taken the job that woke this one.
         while not self._list:
             if self._stopping:
                 return False
@@ -228,8 +232,15 @@ class Runner:
     def _start(self, slot: int, task: asyncio.Task[None]) -> Attempt:
         batch, work = self._list.popleft()
         started = time.monotonic_ns()
+        # Do this first, so that a job that kills this process is known.
         self._shared.start(slot, work.id, work.deliveries, started)
-        attempt = Attempt(self._services, task, batch, work, started)
+        attempt = Attempt(
+            self._services,
+            task,
+            batch,
+            work,
+            started,
+        )
 
         if self._unwanted and (work.id, work.deliveries) in self._unwanted:
             self._unwanted.discard((work.id, work.deliveries))
@@ -255,6 +266,7 @@ class Runner:
 
         self._shared.clear(slot)
         self._reports.ended(attempt, settlement)
+
         # If the handler completed the job, it is probably gone and did not die.
         if isinstance(settlement, DeadLetter) and not attempt.completed_by_handler:
             self._died(work, settlement)
@@ -262,12 +274,23 @@ class Runner:
     def _died(self, work: Work, settlement: DeadLetter) -> None:
         reason = str(settlement.reason)
         failure = settlement.failure.record()
-        self._services.hooks.died(work.id, work.kind, work.attempt, reason, failure)
+        self._services.hooks.died(
+            work.id,
+            work.kind,
+            work.attempt,
+            reason,
+            failure,
+        )
 
 
 def _hello(handlers: Handlers) -> Hello:
     dependencies = [
-        Dependency(name, breaker.threshold, breaker.window, breaker.cooldown)
+        Dependency(
+            name,
+            breaker.threshold,
+            breaker.window,
+            breaker.cooldown,
+        )
         for name, breaker in handlers.breakers.items()
     ]
     kinds = [_kind(handler) for handler in handlers]

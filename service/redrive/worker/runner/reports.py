@@ -70,5 +70,6 @@ class Reports:
         if self._sampler is not None and latest is not None:
             self._sampler.offer(latest)
 
+        # Nothing waits for room in the channel, so try again soon.
         if self._channel.is_blocked:
             asyncio.get_running_loop().call_later(0.002, self._channel.flush)

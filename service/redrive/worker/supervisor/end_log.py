@@ -72,6 +72,7 @@ class EndLog:
 
     def _has_line(self, held: ClaimedJob, report: Report, now: float) -> bool:
         """Return True if this end gets a log line of its own."""
+        # A release is at level debug, or it is the one warning of its minute.
         if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
             return True
 
@@ -92,6 +93,7 @@ class EndLog:
         if now < logged_at + TOO_OLD_SECONDS:
             return False
 
+        # Any number of kinds may come, so this memory has a limit.
         if len(self._too_old_at) >= MAX_LABEL_SETS:
             self._too_old_at.clear()
 

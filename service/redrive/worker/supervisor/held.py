@@ -120,7 +120,12 @@ def held_from(
     """Return the jobs of claimed rows."""
     queues = batch.queues
     claims = {
-        lane.claim: Claim(lane.claim, batch.worker, lane.lane_no, lane.jobs)
+        lane.claim: Claim(
+            lane.claim,
+            batch.worker,
+            lane.lane_no,
+            lane.jobs,
+        )
         for lane in lanes
         if lane.claim is not None and lane.lane_no is not None
     }

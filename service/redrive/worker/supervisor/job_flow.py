@@ -128,9 +128,11 @@ class JobFlow:
     def _claim_first(self, now: float, free_slots: int) -> Sequence[ClaimedJob]:
         """Claim, then settle while the new jobs are handed out. Returns no jobs."""
         jobs = self.exchange.claim(now, free_slots)
+        # If the claim failed, leave the database alone.
         if time.monotonic() < self.exchange.available_at:
             return jobs
 
+        # `_use_wait` hands these jobs out while the database settles.
         self.dispatch.load(jobs)
         self.exchange.run(
             now,

@@ -114,7 +114,11 @@ class Supervisor:
         self._dispatch = Dispatch(self._pool, self._capacity, self._kinds)
         self._breakers = Breakers()
         self._polling = Polling(self._ticked_at)
-        self._link = Link(options.database, "redrive worker", lock_timeout=LOCK_TIMEOUT)
+        self._link = Link(
+            options.database,
+            "redrive worker",
+            lock_timeout=LOCK_TIMEOUT,
+        )
         self._guards = Guards(
             ttl=options.ttl,
             pool=self._pool,

@@ -63,6 +63,7 @@ class Ownership:
         logger.warning("declared lost", extra={"workers": sorted(lost)})
 
         given_up = self.pool.give_up(lost)
+        # What they have completed is still settled, so read it before `forget`.
         for runner in given_up:
             self.inbox.read_last(runner)
 

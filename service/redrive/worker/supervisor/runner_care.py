@@ -85,6 +85,7 @@ class RunnerCare:
             if hello is None:
                 continue
 
+            # A runner that becomes ready now was not suspended with the others.
             if self.suspension.is_on:
                 self.suspension.begin()
 

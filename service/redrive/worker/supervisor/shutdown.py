@@ -51,6 +51,7 @@ class Shutdown:
 
             return
 
+        # Jobs that somebody has locked delay the end only until time is up.
         is_held_up = self.exchange.is_held_up and is_over
         if self.exchange.is_settling and not is_held_up:
             return
@@ -58,6 +59,7 @@ class Shutdown:
         self.identity.leave()
         self.ownership.retire_left(now)
 
+        # If an identity could not be retired, the next turn tries again.
         if is_held_up:
             self._end_before_locked()
         elif not self.identity.left:

@@ -349,6 +349,7 @@ class Telemetry:
                 "sqlstate": state,
                 "in_a_row": self.errors_in_a_row,
             }
+            # These texts are known to hold no values.
             is_refused_login = isinstance(error, CannotLogIn)
             extra["why"] = str(error) if is_refused_login else refusal(error)
             logger.warning("database error", extra=extra)
@@ -442,6 +443,7 @@ def _log_completed(finished: Iterable[tuple[ClaimedJob, float]]) -> None:
 
 def _created(jobs: Iterable[ClaimedJob]) -> list[object]:
     """Return the contexts in which some of these jobs were enqueued."""
+    # A search is cheaper than to decode the extras of every job.
     traced = (
         held.extras
         for held in jobs

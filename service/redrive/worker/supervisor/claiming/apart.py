@@ -101,6 +101,7 @@ class Apart:
             except psycopg.Error as error:
                 self._telemetry.database_error("settle", error)
                 if trouble(error) is Trouble.LOST:
+                    # The other parts would fail alike.
                     give_up_at = 0.0
 
                 parts += self._failed(part, error)
@@ -139,6 +140,7 @@ class Apart:
         Returns True if any job was settled. Raises psycopg.Error.
         """
         with self._link.use() as conn, conn.transaction():
+            # `busy` locks the free jobs, so that no session can lock them in between.
             busy = store.busy(conn, sorted(held.id for held in part.held()))
             locked, free = part.parted(busy)
             claims = free.claims()
@@ -147,7 +149,12 @@ class Apart:
 
         self._abandoned -= _keys(free)
         self._pending.set_aside(locked)
-        stale = self._pending.done(free, claims, answer.completed, answer.settled)
+        stale = self._pending.done(
+            free,
+            claims,
+            answer.completed,
+            answer.settled,
+        )
         self._identity.clear_suspicion(stale)
 
         return bool(free)

@@ -58,7 +58,13 @@ class Claims:
 
         request = None
         if free_slots:
-            request = self._request(conn, worker, free_slots, lane_wait_ms, now)
+            request = self._request(
+                conn,
+                worker,
+                free_slots,
+                lane_wait_ms,
+                now,
+            )
 
         self._polling.looked()
         return request
@@ -77,6 +83,8 @@ class Claims:
             now,
             was_notified=polling.was_notified,
         )
+        # Without a lane there is nothing to claim. Otherwise, the look waits until
+        # the jobs of the known lanes are on their way.
         if self.looks_for_lanes and not self._lanes.known:
             self.look(conn)
 
@@ -111,6 +119,7 @@ class Claims:
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(count, cost)
         has_waited = any(lane.upto is None for lane in answer.lanes)
+        # An idle worker that found nothing, without a wait, knows the cost of a poll.
         if request.lane_wait_ms and not (count or has_waited):
             self._polling.took(cost)
 
@@ -154,7 +163,12 @@ class Claims:
         found = store.lanes(conn, self._lanes.queues)
         ended = time.monotonic()
 
-        due_in = self._lanes.replace(found, began, ended, self._polling.others)
+        due_in = self._lanes.replace(
+            found,
+            began,
+            ended,
+            self._polling.others,
+        )
         self._polling.lanes_due(None if due_in is None else began + due_in)
         if self._lanes.known - before:
             self._polling.expect_more()

@@ -95,6 +95,7 @@ class Identity:
 
         for worker, jobs in kept.items():
             if jobs and worker in self._closed:
+                # Its unknown jobs were given back. Its known ones are not settled yet.
                 continue
 
             with link.use() as conn:

@@ -105,6 +105,7 @@ class LaneBook:
         """
         due_in = dict(found)
         self._remember(due_in, ended)
+
         cost = ended - began
         pause = COST_FACTOR * cost
         if cost >= DEAR_SECONDS:
@@ -205,8 +206,10 @@ class LaneBook:
         looked_at = 0
 
         for lane_no, jobs, upto, upto_id, as_of, _ in found:
+            # A row without a lane says that all lanes were looked at.
             looked_at = max(looked_at, lane_no or len(request.lanes))
             if upto is None:
+                # Another worker claims from this lane.
                 busy.add(lane_no)
             elif lane_no is None:
                 self._looked_at_all(request.lanes, upto)
@@ -249,6 +252,7 @@ class LaneBook:
             if place.run_at > now:
                 self._places[lane] = START
             elif place.run_at < now - LATE_COMMIT:
+                # From there on, each claim also finds jobs that are committed late.
                 self._places[lane] = Place(now - LATE_COMMIT, 0, place.as_of)
 
     def start_over(self) -> None:

@@ -152,7 +152,9 @@ class Breakers:
         Returns the failures that were held back, with their final reports. Raises
         psycopg.Error; then they stay held back.
         """
+        # Set this first, so that a failed report is not repeated at once.
         self._quiet_until = now + REPORT_SECONDS
+
         with link.use() as conn:
             found = store.breakers(
                 conn,
@@ -173,9 +175,14 @@ class Breakers:
         self._successes.clear()
         self._check_at = now + CHECK_SECONDS
         self._standing = {
-            one.name: Standing(one.state, now + one.open_for, one.failing)
+            one.name: Standing(
+                one.state,
+                now + one.open_for,
+                one.failing,
+            )
             for one in found
         }
+        # A breaker that is no longer open starts to count anew.
         self._ahead = {
             one.name: self._ahead.get(one.name, 0)
             for one in found
@@ -239,6 +246,7 @@ class Breakers:
         releases: list[tuple[ClaimedJob, Release]] = []
 
         for held in jobs:
+            # A job that has expired needs no dependency: its runner ends it.
             release = None
             if not has_expired(held.extras):
                 release = self._release(held.kind, now)

@@ -104,6 +104,7 @@ class Crashes:
         Returns the exit status of the worker if its runners cannot even start, else
         None.
         """
+        # Do this first, because `remove` closes the shared memory.
         remains = remains_of(runner)
         status = self._pool.remove(runner)
         if self._pool.waits_for_change(runner, status):
@@ -144,6 +145,7 @@ class Crashes:
     def _charge(self, runner: RunnerProcess, remains: Remains, status: int) -> None:
         """Settle the jobs that had started: one of them may have killed the runner."""
         if self._drain.is_on and self._drain.is_over(time.monotonic()):
+            # The time of the drain is up, so this worker has killed the runners itself.
             for held in (*remains.running, *remains.failed):
                 self._end(held, Release("shutdown"), is_abandoned=True)
 
@@ -198,7 +200,14 @@ class Crashes:
         report = report_of(held.id, held.deliveries, settlement)
         self._exchange.ended(held, report, is_abandoned=is_abandoned)
         if isinstance(settlement, DeadLetter):
-            self._untold.append(Died(held.id, held.kind, held.attempt, report))
+            self._untold.append(
+                Died(
+                    held.id,
+                    held.kind,
+                    held.attempt,
+                    report,
+                )
+            )
 
     def tell(self) -> None:
         """Tell a ready runner's `on_dead` of the deaths that no runner saw."""
@@ -241,6 +250,8 @@ def decide_crash(
         )
 
     if crash.killed_for or crash.blameless or not running:
+        # Another job or this worker is to blame. Or the job had just failed, and its
+        # report was lost with the process.
         return Release("neighbour_killed")
 
     failure = _lost(held, crash, detail)
@@ -289,7 +300,14 @@ def _refused(
 ) -> Failure:
     text = f"its handler succeeded, and the database refused to complete it: {refusal(error)}"
     category = category_of(Evidence((), "", sqlstate=error.sqlstate))
-    return made_up("CompletionRefused", text, category, held.kind, **detail)
+
+    return made_up(
+        "CompletionRefused",
+        text,
+        category,
+        held.kind,
+        **detail,
+    )
 
 
 def _lost(held: ClaimedJob, crash: Crash, detail: Mapping[str, object]) -> Failure:

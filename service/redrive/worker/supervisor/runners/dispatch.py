@@ -72,10 +72,12 @@ class Dispatch:
     def claimed(self, jobs: Sequence[ClaimedJob]) -> list[tuple[ClaimedJob, Release]]:
         """Hand out the jobs of one claim. Returns the jobs to give back."""
         releases: list[tuple[ClaimedJob, Release]] = []
+        # `_is_any` also keeps the suspects, or adds their releases.
         others = [
             held for held in jobs if held.extras is None or self._is_any(held, releases)
         ]
         if len(others) < len(jobs):
+            # At instant 0.0 no runner counts as idle, so none is stopped here.
             self._hand_to_suspects(0.0)
 
         if self._trial.is_on and not self._pool.held():

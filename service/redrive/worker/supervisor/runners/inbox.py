@@ -109,6 +109,7 @@ class Inbox:
         """Take the last messages of a dead runner, and what it completed unreported."""
         for message in runner.receive() or ():
             self.handle(runner, message)
+
         rows = [
             (held.id, held.deliveries, 0.0) for held in remains_of(runner).completed
         ]
@@ -146,7 +147,12 @@ class Inbox:
         held = runner.held.find(message.id, message.deliveries)
         if held is None:
             runner.tell(
-                CheckpointKept(message.id, message.deliveries, message.n, is_kept=False)
+                CheckpointKept(
+                    message.id,
+                    message.deliveries,
+                    message.n,
+                    is_kept=False,
+                )
             )
         else:
             self._exchange.keep(held, message, runner.tell)
@@ -155,5 +161,6 @@ class Inbox:
         held = runner.held.take_ended(report.id, report.deliveries)
         if held is None:
             return
+        # A drain does not wait for the next report about dependencies.
         if self._drain.is_on or not self._breakers.holds_back(held, report):
             self._exchange.ended(held, report)

@@ -97,6 +97,7 @@ class OsProcess:
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:
+            # Its status was collected elsewhere; `poll` notes that it has ended.
             self.popen.poll()
             return
 

@@ -142,6 +142,7 @@ class RunnerProcess:
 
         Any thread may call it. A job that starts meanwhile may be in neither.
         """
+        # Look at a copy, because the loop adds and removes jobs meanwhile.
         held = {job.id: job for job in list(self.held) if job.worker == worker}
         now_ns = time.monotonic_ns()
 
@@ -227,6 +228,7 @@ class RunnerProcess:
 
     def give_up(self) -> None:
         """Kill it through no fault of its jobs, unless it has ended by itself."""
+        # If it has ended by itself, its jobs may be to blame.
         self.blameless = self.blameless or not self.process.has_ended
         self.process.kill()
 
@@ -249,6 +251,7 @@ def _in_frames(jobs: Sequence[ClaimedJob]) -> Iterator[Jobs]:
     batch = jobs[0].batch
     characters = sum([len(held.payload) for held in jobs])
     frames = characters // FRAME_CHARACTERS + 1
+    # Round up. Otherwise, a small rest would be one more frame.
     step = -(-len(jobs) // frames) or 1
 
     for at in range(0, len(jobs), step):

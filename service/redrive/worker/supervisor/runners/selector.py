@@ -32,6 +32,7 @@ class RunnerSelector:
 
     def wake(self) -> None:
         """End the wait. Any thread or signal handler may call it."""
+        # A full pipe wakes the loop all the same.
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"w")
 

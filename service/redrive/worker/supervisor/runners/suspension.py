@@ -60,6 +60,7 @@ class Suspension:
             for runner in self._pool.runners:
                 runner.resume(now - self._began_at)
 
+            # Do this last. Until then, no deadline is enforced.
             self._began_at = None
 
     def seconds_since(self, since_ns: int) -> float:

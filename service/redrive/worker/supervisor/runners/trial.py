@@ -97,6 +97,7 @@ class Trial:
 
         runner = self._suspects.free_runner()
         if runner is not None and not self._is_on:
+            # From here on everything else waits, so the patience begins anew.
             self._is_on = True
             self._since = now
 
@@ -152,5 +153,6 @@ class Trial:
         if self._held is not None and self._is_noted:
             with link.use() as conn:
                 store.run_alone(conn, self._held.worker, None)
+
         self._next_at = now + REST_FACTOR * (now - self._since)
         self.drop()

@@ -204,6 +204,7 @@ class Heartbeat:
         heartbeat may be stuck in the very call that does not get through.
         """
         margin = min(2.0, self.ttl / 5)
+        # Look at a copy, because the loop adds and removes identities meanwhile.
         silent = {
             worker
             for worker, heard in list(self._heard.items())
@@ -271,6 +272,7 @@ class Heartbeat:
     def _pause(self) -> float:
         """Return the seconds to listen: until the next heartbeat, if one is due."""
         if not self._heard:
+            # It has no identity before its first claim.
             return min(0.5, self.ttl / 20)
         return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))
 
@@ -289,6 +291,7 @@ class Heartbeat:
                 if self.listener.hear(conn, seconds, rest, ears=self.is_listener):
                     self.on_notify()
         else:
+            # A worker that does not listen keeps no connection for it.
             link.close()
 
         if self.listener.is_deaf or not self.is_listener:
@@ -307,6 +310,7 @@ class Heartbeat:
             return  # retired meanwhile
 
         if worker in self._left:
+            # Its jobs were dropped, so it cannot be lost again.
             self._heard[worker] = sent
             self._silent.discard(worker)
             return

@@ -176,6 +176,7 @@ class Maintenance:
 
     def _run(self) -> None:
         interval = min(FOLD_SECONDS, self.ttl / 3)
+        # Workers that start together spread their rounds.
         self._stopping.wait(random.uniform(0.0, interval))
 
         while not self._rest(interval * random.uniform(0.8, 1.2)):

@@ -59,6 +59,7 @@ class Schedules:
             try:
                 _advance(conn, due)
             except psycopg.Error as error:
+                # Without a connection, no other schedule can be fired.
                 if conn.closed:
                     raise
 
@@ -109,4 +110,10 @@ def _planned(due: DueSchedule) -> Plan:
             left_out=False,
         )
 
-    return plan(due.cron, due.tz, due.catch_up, due.next_at, due.as_of)
+    return plan(
+        due.cron,
+        due.tz,
+        due.catch_up,
+        due.next_at,
+        due.as_of,
+    )
