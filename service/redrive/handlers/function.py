@@ -130,6 +130,7 @@ def place_of(function: Callable[..., Any]) -> str:
     function = inspect.unwrap(function)
     name = getattr(function, "__qualname__", type(function).__name__)
     place = f"{function.__module__}.{name}"
+
     code = getattr(function, "__code__", None)
     if code is None:
         return place

@@ -34,9 +34,11 @@ class Sending:
     def __init__(self, job: Job) -> None:
         self._job = job
         last = job.last_checkpoint or {}
+
         # The checkpoint of an earlier redrive is over, but its token stays.
         is_of_this_redrive = last.get("redrives") == job.redrives
         state = last.get("state") if is_of_this_redrive else None
+
         self.sent = last if state == SENT else None
         self.may_repeat = state == SENDING
         self.token = last.get("token") or secrets.token_hex(TOKEN_BYTES)

@@ -125,11 +125,13 @@ class Job:
         self.tenant = tenant
         self.headers = dict(headers or {})
         self.cancelled = False
+
         self._worker = worker
         self._tell = tell
         self._watch = watch or Watch()
         self._notes = notes or Notes()
         self.last_checkpoint = last_checkpoint
+
         self._completed_on: Any = None
         self._seed = seed or seed_of(id, deliveries)
         self._random: random.Random | None = None

@@ -82,6 +82,7 @@ def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport
     secrets = secrets_of_environment(os.environ)
     failure = describe(error, target, secrets=secrets).record()
     failure["detail"] = {"stack": _application_frames(failure, error)}
+
     *lines, raised = traceback_lines(failure)
     if isinstance(error, ModuleNotFoundError) and _is_within(target, error.name):
         raised += "; go to where it is, or set PYTHONPATH"

@@ -117,6 +117,7 @@ def _work(row: dict[str, Any]) -> Work:
 
     return Work(
         id=row["id"],
+        # The claim of this test counts, too.
         deliveries=row["deliveries"] + 1,
         attempt=row["attempt"] + 1,
         kind=row["kind"],

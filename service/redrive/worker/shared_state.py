@@ -117,4 +117,5 @@ def _unnamed_file(size: int) -> int:
 
     with tempfile.TemporaryFile() as file:
         file.truncate(size)
+        # The file is closed here. Its duplicate keeps it.
         return os.dup(file.fileno())

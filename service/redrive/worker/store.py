@@ -645,6 +645,7 @@ def declare_schedules(
     """Declare the schedules of a worker. Returns True if it is still alive."""
     rows: list[dict[str, object]] = []
     for schedule in declared:
+        # It is a text here, and an object in the database.
         payload = msgspec.json.decode(schedule.payload)
         rows.append(asdict(schedule) | {"payload": payload})
 

@@ -206,6 +206,7 @@ class Attempt:
         if reason is not None:
             raise Settled(failures.not_started(self, reason))
 
+        # Only now, because this may use the one probe of a dependency.
         release = self.services.dependencies.put_off(self.handler.depends_on)
         if release is not None:
             raise Settled(release)
@@ -370,6 +371,8 @@ class Attempt:
         Only the database can tell if it was.
         """
         threads = self.services.threads
+
+        # Do this even if the handler failed: an open transaction locks the job's row.
         was_open = not self.services.leaves_open and await end_transaction(
             conn,
             threads,

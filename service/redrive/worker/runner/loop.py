@@ -78,6 +78,7 @@ class Runner:
             where=where,
             keyring=keyring,
         )
+
         self._list: deque[tuple[Jobs, Work]] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._attempts: list[Attempt | None] = [None] * shared.slots

@@ -19,6 +19,7 @@ class Reports:
     def __init__(self, channel: Channel, sampler: Sampler | None = None) -> None:
         self._channel = channel
         self._sampler = sampler
+
         self._latest: Attempt | None = None
         self._done: list[tuple[int, int, float]] = []
         self._example: tuple[int, str] | None = None
@@ -30,10 +31,12 @@ class Reports:
         """Report that the work is done. Nothing of it is encoded."""
         work = attempt.work
         self._done.append((work.id, work.deliveries, attempt.seconds))
+
         if attempt.handler.sample:
             self._latest = attempt
         if attempt.trace_id is not None:
             self._example = (work.id, attempt.trace_id)
+
         if not self._flush_is_due:
             self._schedule()
 

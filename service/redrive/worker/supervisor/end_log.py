@@ -67,6 +67,7 @@ class EndLog:
         level = _LEVELS.get(report.outcome, logging.INFO)
         if report.reason in TOO_OLD and self._is_news(held.kind, now):
             level = logging.WARNING
+
         if logger.isEnabledFor(level) and self._has_line(held, report, now):
             logger.log(level, report.outcome.logged, extra=_fields(held, report))
 

@@ -152,6 +152,7 @@ class JobFlow:
         looks_for_lanes = self.exchange.claims.looks_for_lanes
         is_backlog = jobs and self.polling.expects_more and not looks_for_lanes
         may_wait = is_backlog and not self.dispatch
+
         self.dispatch.load(jobs)
         if may_wait and self.free_slots():
             return  # they are handed out while the next exchange is under way
@@ -166,6 +167,7 @@ class JobFlow:
         and its end.
         """
         self._hand_out()
+
         for runner in self.pool.runners:
             if runner.takes_any:
                 for message in runner.receive() or ():
@@ -185,6 +187,7 @@ class JobFlow:
         for held, release in self.dispatch.claimed(jobs):
             self.exchange.settle(held, release)
 
+        # Count them only now, when no job waits for it.
         self.exchange.claims.handed_out(claimed)
 
     def _proceed_trial(self, now: float) -> None:

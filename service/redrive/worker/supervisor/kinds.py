@@ -27,6 +27,7 @@ class KnownKinds:
         registered = self._kinds.keys(), self.holds()
         self._kinds = kinds
         self._policies = {name: Policy(**kind.policy) for name, kind in kinds.items()}
+
         prefixes = [name for name in kinds if name.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
 

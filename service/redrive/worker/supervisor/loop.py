@@ -110,6 +110,7 @@ class Supervisor:
             suspension=self._suspension,
             memory=options.memory_limit,
         )
+
         self._capacity = Capacity(options.slots)
         self._dispatch = Dispatch(self._pool, self._capacity, self._kinds)
         self._breakers = Breakers()
@@ -119,6 +120,7 @@ class Supervisor:
             "redrive worker",
             lock_timeout=LOCK_TIMEOUT,
         )
+
         self._guards = Guards(
             ttl=options.ttl,
             pool=self._pool,
@@ -168,6 +170,7 @@ class Supervisor:
         self._progress_book = ProgressBook()
         self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)
         self._schedules = Schedules(self._options.where.get("version", ""))
+
         link = GuestLink(self._link, "redrive maintenance", **MAINTENANCE_SETTINGS)
         self._maintenance = Maintenance(
             link,
@@ -200,6 +203,7 @@ class Supervisor:
         """Build what the loop asks the database with."""
         queues = self._options.queues
         self._identity = Identity(self._registration, self._heartbeat)
+
         self._exchange = Exchange(
             link=self._link,
             identity=self._identity,
@@ -208,6 +212,7 @@ class Supervisor:
             telemetry=self._telemetry,
             on_refused=self._refused,
         )
+
         self._empty_check = EmptyCheck(self._link, queues, self._telemetry)
         self._queue_check = QueueCheck(self._link, queues, self._telemetry)
 
@@ -367,6 +372,7 @@ class Supervisor:
 
             self._pool.see_out(SEE_OUT_SECONDS if self._telemetry.tracing else 0.0)
         finally:
+            # Whatever has ended the loop, no runner may outlive it.
             self._pool.kill()
             self._heartbeat.stop()
             self._maintenance.stop(LAST_WORDS_SECONDS)
@@ -388,6 +394,7 @@ class Supervisor:
     def _turn(self) -> None:
         self._wait()
         now = self._ticked_at = time.monotonic()
+
         if self._drain.begins():
             self._shutdown.begin()
         if now >= self._housekeeping_at:
@@ -410,6 +417,7 @@ class Supervisor:
     def _housekeep(self, now: float) -> None:
         seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
         self._housekeeping_at = now + seconds
+
         self._runner_care.look_after(now)
         if not self._exchange.is_needed(self._job_flow.free_slots()):
             self._exchange.not_needed(now)
@@ -452,6 +460,8 @@ class Supervisor:
     def _stop_when_empty(self, now: float) -> None:
         if self._pool.held() or self._exchange.is_settling or self._dispatch:
             return
+
+        # Before a runner is ready and has claimed, nobody knows if there are jobs.
         if self._polling.expects_more or not self._kinds or self._identity.me is None:
             return
         if self._empty_check.is_empty(now, self._kinds.names()):

@@ -181,6 +181,7 @@ class Polling:
         self._least_seconds = least_seconds(count, now - self._polled_at)
         self._polled_at = now
         self._expects_more = count == want
+
         if not self._expects_more:
             self.found_nothing(now, chance)
 
@@ -233,6 +234,7 @@ class Polling:
         """Poll again soon: another worker claimed there, and may have left jobs."""
         seconds = BUSY_LANE_SECONDS * max(1, self.others)
         seconds = min(MAX_BUSY_LANE_SECONDS, seconds)
+
         share = min(MAX_BUSY_TURN_SECONDS, BUSY_TURN_SHARE * self.turn_seconds)
         seconds = max(seconds, share)
 

@@ -365,6 +365,7 @@ class Telemetry:
         """Show the current figures. `inflight`: jobs of runners by queue and kind."""
         metrics = self.metrics
         counts = {labels: float(count) for labels, count in inflight.items()}
+
         metrics.inflight.replace(counts)
         metrics.timeout.replace(_longest(inflight, timeout_of))
         metrics.slots.set((), slots)

@@ -55,6 +55,7 @@ class Apart:
         self._pending = pending
         self._telemetry = telemetry
         self._on_refused = on_refused
+
         self._abandoned: set[tuple[int, int]] = set()
         self._pause = FIRST_PAUSE
         self._retry_at = 0.0
@@ -144,6 +145,7 @@ class Apart:
             busy = store.busy(conn, sorted(held.id for held in part.held()))
             locked, free = part.parted(busy)
             claims = free.claims()
+
             answer = exchange(conn, free.columns(claims, self._identity.me), None)
             self._end_left_open(conn, locked)
 

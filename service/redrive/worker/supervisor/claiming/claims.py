@@ -66,6 +66,7 @@ class Claims:
                 now,
             )
 
+        # Forget the notification only now, because the request depends on it.
         self._polling.looked()
         return request
 
@@ -118,6 +119,7 @@ class Claims:
 
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(count, cost)
+
         has_waited = any(lane.upto is None for lane in answer.lanes)
         # An idle worker that found nothing, without a wait, knows the cost of a poll.
         if request.lane_wait_ms and not (count or has_waited):
@@ -145,6 +147,7 @@ class Claims:
         chance = random.random()
         self._polling.claimed(count, request.want, now, chance)
         self._polling.had_turn(count, self.asked_at, now, has_waited=has_waited)
+
         if is_any_busy:
             self._polling.was_busy(now, chance)
 

@@ -231,6 +231,7 @@ class Exchange:
                 self._side_effects.send(conn, now)
                 # From here on, a failure may hide claimed jobs; see `_is_unread`.
                 asked = conn if request else None
+
                 columns = settlements.columns(claims, self._identity.me)
                 answer, cost = _timed_exchange(conn, columns, request, meanwhile)
         except psycopg.Error as error:

@@ -38,6 +38,7 @@ class Identity:
     def take(self, conn: store.Connection) -> int:
         """Return the identity to claim for, registered if needed. Raises psycopg.Error."""
         if self.me is None:
+            # Count from before the call: the server may run it at once.
             sent = time.monotonic()
             self.me = store.register(conn, self._describe())
             self._heartbeat.heard(self.me, sent)

@@ -65,12 +65,15 @@ class LaneBook:
         self._seen: dict[Lane, float] = {}  # when each was last known to hold jobs
         self._remembered_at = 0.0
         self._places: dict[Lane, Place] = {}
+
         self._claims = 0
         self._partial_claims = 0
         self._looked: dict[Lane, int] = {}  # the last claim to look at each
+
         self._sweep_at = 0.0
         self._fresh_until = 0.0
         self._may_look_at = 0.0
+
         self._ready: tuple[list[Lane], list[Place], LaneArrays] | None = None
 
     @property
@@ -125,6 +128,7 @@ class LaneBook:
         would be ignored until the next look.
         """
         self._ready = None
+
         since = min(self._remembered_at, now - REFRESH_SECONDS)
         self._seen |= dict.fromkeys(found, now)
         self._seen = {lane: at for lane, at in self._seen.items() if at >= since}

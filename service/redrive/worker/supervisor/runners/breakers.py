@@ -74,12 +74,15 @@ class Breakers:
         self._settings: dict[str, Dependency] = {}
         self._of_kind: dict[str, tuple[str, ...]] = {}
         self._prefixes: list[str] = []
+
         self._failures = Tally[str]()
         self._successes = Tally[str]()
+
         self._standing: dict[str, Standing] = {}
         self._held: list[tuple[ClaimedJob, Report]] = []
         self._probing: dict[str, float] = {}  # until when the probe is this worker's
         self._ahead: dict[str, int] = {}  # jobs given back since it opened
+
         self._check_at = 0.0
         self._quiet_until = 0.0
         self._said: OpenBreakers | None = None
@@ -90,8 +93,11 @@ class Breakers:
         """Take the dependencies of a runner's handlers."""
         self._settings = {dependency.name: dependency for dependency in dependencies}
         self._of_kind = {kind: names for kind, names in of_kind.items() if names}
+
         prefixes = [kind for kind in self._of_kind if kind.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
+
+        # A new runner knows of no open breaker, so all of them are news.
         self._said = None
 
     # ------------------------------------------------------------------ what is seen

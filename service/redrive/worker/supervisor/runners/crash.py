@@ -95,6 +95,7 @@ class Crashes:
         self._drain = drain
         self._telemetry = telemetry
         self._where = where
+
         self._oom_watch = OomWatch()
         self._untold: deque[Died] = deque(maxlen=MAX_UNTOLD)
 

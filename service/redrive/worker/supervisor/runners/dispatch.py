@@ -26,6 +26,7 @@ class Dispatch:
         self._pool = pool
         self._capacity = capacity
         self._kinds = kinds
+
         self._claimed: Sequence[ClaimedJob] = ()  # handed out while the database works
         self._waiting: deque[ClaimedJob] = deque()  # for any runner
         self._suspects = Suspects(pool)
@@ -112,6 +113,7 @@ class Dispatch:
         if not self._trial.is_on:
             waiting, self._waiting = self._waiting, deque()
             for held in waiting:
+                # One by one, because they may be of several claims.
                 self._hand_out([held])
 
         self._hand_to_suspects(now)
@@ -129,6 +131,7 @@ class Dispatch:
         self._waiting = deque(
             held for held in self._waiting if held.worker not in workers
         )
+
         self._suspects.keep(lambda held: held.worker not in workers)
         self._trial.forget(workers)
 

@@ -167,6 +167,7 @@ class RunnerPool:
     def renew(self) -> None:
         """Start runners with the new code; the old ones work until one is ready."""
         self._generation += 1
+        # Runners that could not load the code may start now.
         self._respawn_at = 0.0
         for runner in self.runners:
             if not runner.ready and not runner.retiring:

@@ -32,6 +32,7 @@ def remains_of(runner: RunnerProcess) -> Remains:
 
     for held in runner.held:
         key = held.key
+        # Do this first: a completed job may still be on its slot.
         if key in completed:
             remains.completed.append(held)
         elif key in on_slots:

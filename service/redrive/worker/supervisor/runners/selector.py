@@ -48,6 +48,7 @@ class RunnerSelector:
 
         for key, events in self._selector.select(seconds):
             runner: RunnerProcess | None = key.data
+            # The pipe belongs to no runner: something has woken the loop.
             if runner is None:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, _WAKE_BYTES)

@@ -39,6 +39,7 @@ class Trial:
     def __init__(self, pool: RunnerPool, suspects: Suspects) -> None:
         self._pool = pool
         self._suspects = suspects
+
         self._held: ClaimedJob | None = None
         self._runner: RunnerProcess | None = None
         self._is_on = self._is_noted = False

@@ -231,6 +231,7 @@ class Maintenance:
             for name, chore in self._chores().items()
             if name == RESCUE or self._is_tried(name, now)
         }
+
         # A chore that has failed is done even if it has no work: only success ends its fault.
         alone = set(self._failing)
         everys = {
@@ -247,8 +248,10 @@ class Maintenance:
     def _chores(self) -> Chores:
         """Return all chores that this worker can do, in their order."""
         chores = {RESCUE: (min(RESCUE_SECONDS, self.ttl / 3), self._rescue), **CHORES}
+
         # a little less than the pause, so that no turn is missed by a hair
         chores[CAMPAIGN] = (0.75 * CAMPAIGN_SECONDS, self._drive)
+
         if self.schedules:
             chores[SCHEDULES] = (SCHEDULES_SECONDS, self.schedules.fire)
 
