@@ -44,7 +44,15 @@ class Sending:
         self.token = last.get("token") or secrets.token_hex(TOKEN_BYTES)
 
     def keep(self, state: str, **more: Any) -> dict[str, Any]:
-        """Keep a checkpoint, and return it."""
+        """Keep a checkpoint, and return it.
+
+        Args:
+            state: SENDING, SENT or REFUSED.
+            more: what the next attempt needs to know about the work.
+
+        Raises:
+            StaleClaim: another worker has claimed the job.
+        """
         about = {"redrives": self._job.redrives, "token": self.token}
         kept = {"state": state, **about, **more}
         self._job.checkpoint(kept)
@@ -65,7 +73,11 @@ class HandOver(ABC):
     """Function of a handler that hands its jobs over."""
 
     def __call__(self, payload: dict[str, Any], job: Job) -> None:
-        """Send the work, or judge it if it was sent."""
+        """Send the work, or judge it if it was sent.
+
+        Raises:
+            GiveUp: the job was never redriven.
+        """
         sending = Sending(job)
         sent = sending.sent
 

@@ -123,7 +123,13 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
             InvalidJob: the handler cannot read the payload; `path` names the field.
             TypeError: an option has an unknown name, or `conn` has an unsupported type.
         """
-        return enqueue_for(self._handler, conn, self._handler.kind, payload, options)
+        return enqueue_for(
+            self._handler,
+            conn,
+            self._handler.kind,
+            payload,
+            options,
+        )
 
     @overload
     def enqueue_many(
@@ -211,6 +217,7 @@ def enqueue_for(
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
     """Merge the options of the producer and the handler."""
     defaults = JobOptions(queue=handler.queue)
+    # A payload without a version has version 1.
     if handler.version > 1:
         defaults["version"] = handler.version
     return {**defaults, **options}

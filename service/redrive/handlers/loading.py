@@ -27,6 +27,7 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
         module = importlib.import_module(module_name)
         found = getattr(module, attribute, None)
     except KeyboardInterrupt:
+        # Ctrl-C ends the command. It is no fault of the module.
         raise
     except BaseException as error:  # noqa: BLE001 # application code may raise anything, SystemExit too
         raise _cannot_import(name, target, error) from None
@@ -102,6 +103,7 @@ def _application_frames(failure: Fields, error: BaseException) -> list[Fields]:
     stack = failure["detail"].get("stack", ())
     frames = [frame for frame in stack if not _leads_there(frame)]
 
+    # The stack of a syntax error ends before the file that has it.
     if isinstance(error, SyntaxError) and error.filename is not None:
         place = {"file": error.filename, "line": error.lineno}
         frames.append(place | {"function": "<module>", "own": True})

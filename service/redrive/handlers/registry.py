@@ -382,6 +382,7 @@ class Handlers:
         for name in handler.depends_on:
             self.breakers.setdefault(name, Breaker())
 
+        # The first prefix that matches counts, so the longest comes first.
         prefixes = [kind for kind in self._by_kind if kind.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
 
@@ -431,7 +432,12 @@ def _check_free(name: str, schedules: Container[str]) -> None:
 
 
 def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str | None:
-    """Return the kind itself or the first prefix (`mail.*`) that covers it, or None."""
+    """Return the kind itself or the first prefix (`mail.*`) that covers it, or None.
+
+    Args:
+        known: the kinds that need no prefix.
+        prefixes: the longest ones first.
+    """
     if kind in known:
         return kind
     return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)

@@ -170,13 +170,19 @@ async def run_async(  # noqa: PLR0913 # keywords
     if conn is not None:
         number = await answer(cast("Any", enqueue)(conn, kind, stored, **given))
         worker = await hold(conn, number)
+        # The job is new in the database, so this is its first delivery.
         deliveries = 1
 
     work = _claimed(number, deliveries, job, past)
     batch = Jobs(worker, [job["queue"]], [work])
 
     with past.restored():
-        return await attempt_of(handlers, batch, conn, seed=past.seed_of_job)
+        return await attempt_of(
+            handlers,
+            batch,
+            conn,
+            seed=past.seed_of_job,
+        )
 
 
 def _with_headers(options: JobOptions, past: Past) -> JobOptions:
@@ -256,7 +262,12 @@ async def attempt_of(
     handlers: Handlers, batch: Jobs, conn: Any = None, *, seed: str | None = None
 ) -> Outcome:
     """Run the only job of a batch; it is claimed on `conn`, if given."""
-    settlement, effects = await settle_attempt(handlers, batch, conn, seed=seed)
+    settlement, effects = await settle_attempt(
+        handlers,
+        batch,
+        conn,
+        seed=seed,
+    )
     return _outcome(settlement, effects)
 
 
@@ -368,6 +379,7 @@ def _outcome(
         return Outcome(settlement.outcome.event, side_effects=side_effects)
 
     report = report_of(0, 0, settlement)
+    # The reason of a retry is its category, which has a field of its own.
     reason = None if isinstance(settlement, Retry) else report.reason
     failure = _failure(report)
 

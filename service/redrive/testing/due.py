@@ -74,6 +74,7 @@ async def run_enqueued_async(
     """
     outcomes: dict[int, Outcome] = {}
     for _ in range(MOST):
+        # Ask again after each job, because it may have enqueued others.
         row = await _next(handlers, conn, seconds(ahead))
         if row is None:
             return outcomes

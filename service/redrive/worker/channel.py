@@ -37,7 +37,8 @@ class Channel:
     def send(self, message: Down | Up) -> None:
         """Queue a message, and send what the socket takes.
 
-        Raises OSError if the other side is gone.
+        Raises:
+            OSError: the other side is gone.
         """
         body = encode_frame(message)
         self._out.append(memoryview(_HEADER.pack(len(body)) + body))

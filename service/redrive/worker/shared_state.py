@@ -36,6 +36,10 @@ class SharedState:
     """State of one runner in shared memory.
 
     The supervisor makes it, and the runner opens its descriptor.
+
+    Args:
+        slots: how many jobs the runner runs at once.
+        fd: the descriptor of memory that exists; None = make new memory.
     """
 
     def __init__(self, slots: int, fd: int | None = None) -> None:

@@ -287,7 +287,18 @@ def register(conn: Connection, worker: Registration) -> int:
     holds = list(worker.holds) or None
     about = worker.name, worker.version, worker.ttl
 
-    return value(conn, _REGISTER, *about, kinds, queues, depends_on, holds) or 0
+    return (
+        value(
+            conn,
+            _REGISTER,
+            *about,
+            kinds,
+            queues,
+            depends_on,
+            holds,
+        )
+        or 0
+    )
 
 
 def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
@@ -399,7 +410,12 @@ def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
     Returns after how many seconds it has outlasted its crashes; None if the worker was
     declared lost.
     """
-    return value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
+    return value(
+        conn,
+        "select redrive.run_alone_v1(%s, %s)",
+        worker,
+        job,
+    )
 
 
 class Retired(NamedTuple):

@@ -197,7 +197,11 @@ class _Network(httpcore.AsyncNetworkBackend):
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """Return the allowed addresses of a host, or raise AddressRefused."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await loop.getaddrinfo(
+            host,
+            port,
+            type=socket.SOCK_STREAM,
+        )
         allowed: list[str] = []
         address = ""
 
@@ -231,6 +235,7 @@ class _Caller:
     async def __call__(self, payload: str, job: Job) -> None:
         seconds = self._target.timeout
         try:
+            # The pool's own timeout limits the connect alone.
             async with asyncio.timeout(seconds):
                 await self._call(payload.encode(), job)
         except TimeoutError:

@@ -234,7 +234,12 @@ class Runner:
         batch, work = self._list.popleft()
         started = time.monotonic_ns()
         # Do this first, so that a job that kills this process is known.
-        self._shared.start(slot, work.id, work.deliveries, started)
+        self._shared.start(
+            slot,
+            work.id,
+            work.deliveries,
+            started,
+        )
         attempt = Attempt(
             self._services,
             task,

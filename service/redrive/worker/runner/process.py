@@ -111,7 +111,11 @@ def _withhold_keys() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Never outlive the supervisor, even while a handler blocks this interpreter."""
+    """Never outlive the supervisor, even while a handler blocks this interpreter.
+
+    Args:
+        parent: the id of the supervisor's process.
+    """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -61,7 +61,11 @@ def sealed_side_effect(
     """Return the message that reports a side effect."""
     if keyring is not None:
         what, detail = keyring.seal_side_effect(what, detail, *key)
-    return SideEffect(*key, what, encode_json(detail).decode())
+    return SideEffect(
+        *key,
+        what,
+        encode_json(detail).decode(),
+    )
 
 
 def sealed_settlement(

@@ -341,12 +341,15 @@ class Supervisor:
     def exchange_age(self, now: float) -> float:
         """Return for how many seconds no necessary exchange has succeeded.
 
-        Any thread may call it.
+        Any thread may call it. `now` is monotonic.
         """
         return max(0.0, now - self._exchange.answered_at)
 
     def health(self, now: float) -> Health:
-        """Return the health of this worker. Any thread may call it."""
+        """Return the health of this worker.
+
+        Any thread may call it. `now` is monotonic.
+        """
         beat_seconds = self._heartbeat.silent_seconds(now)
         return Health(
             loop_seconds=now - self._ticked_at,

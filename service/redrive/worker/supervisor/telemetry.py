@@ -221,7 +221,12 @@ class Telemetry:
         """Trace settlements that were written in `cost` seconds."""
         if self.tracing is not None and not self.tracing.is_overrun:
             for queue, count in Tally(held.queue for held in jobs).items():
-                self.tracing.call("settle", queue, cost, count)
+                self.tracing.call(
+                    "settle",
+                    queue,
+                    cost,
+                    count,
+                )
 
     def completed(
         self,

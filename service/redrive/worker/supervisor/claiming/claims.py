@@ -146,7 +146,12 @@ class Claims:
         now = time.monotonic()
         chance = random.random()
         self._polling.claimed(count, request.want, now, chance)
-        self._polling.had_turn(count, self.asked_at, now, has_waited=has_waited)
+        self._polling.had_turn(
+            count,
+            self.asked_at,
+            now,
+            has_waited=has_waited,
+        )
 
         if is_any_busy:
             self._polling.was_busy(now, chance)

@@ -71,7 +71,13 @@ class Exchange:
         self._identity = identity
         self._polling = polling
         self._telemetry = telemetry
-        self.claims = Claims(link, identity, lanes, polling, telemetry)
+        self.claims = Claims(
+            link,
+            identity,
+            lanes,
+            polling,
+            telemetry,
+        )
         self._pending = PendingSettlements(telemetry)
         self._apart = Apart(
             link,

@@ -220,7 +220,11 @@ class LaneBook:
             else:
                 busy.discard(lane_no)  # the claim has waited for it
                 lane = request.lanes[lane_no - 1]
-                reached = Place(upto, upto_id or 0, as_of or 0)
+                reached = Place(
+                    upto,
+                    upto_id or 0,
+                    as_of or 0,
+                )
                 self._move_on(lane, reached, jobs, now)
 
         self._count_looks(request.lanes, looked_at)
@@ -257,7 +261,11 @@ class LaneBook:
                 self._places[lane] = START
             elif place.run_at < now - LATE_COMMIT:
                 # From there on, each claim also finds jobs that are committed late.
-                self._places[lane] = Place(now - LATE_COMMIT, 0, place.as_of)
+                self._places[lane] = Place(
+                    now - LATE_COMMIT,
+                    0,
+                    place.as_of,
+                )
 
     def start_over(self) -> None:
         """Forget the places: the claims that they are based on may be forgotten too."""

@@ -106,7 +106,11 @@ class Failing(NamedTuple):
         """
         if now - self.last_at > UNWELL_SECONDS:
             return Failing(now, now, 1)
-        return Failing(self.first_at, now, self.times + 1)
+        return Failing(
+            self.first_at,
+            now,
+            self.times + 1,
+        )
 
 
 @dataclass
