@@ -382,6 +382,7 @@ def _send_reports(
         Bigints([report.id for report in sent]),
         Ints([report.deliveries for report in sent]),
         Texts([report.outcome for report in sent]),
+        # Most of them are null, which `Instants` cannot hold.
         [report.run_at for report in sent],
         Floats([report.delay for report in sent]),
         Booleans([report.refund for report in sent]),

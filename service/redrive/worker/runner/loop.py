@@ -191,6 +191,7 @@ class Runner:
 
         while True:
             if not self._list:
+                # To wait for a job is to yield.
                 since_yield = 0
                 if not await self._more():
                     return

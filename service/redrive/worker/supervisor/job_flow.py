@@ -83,6 +83,7 @@ class JobFlow:
 
         match load:
             case Load.IDLE:
+                # Nothing waits for this worker, so its loop may stand still for a turn.
                 jobs = self.exchange.run(
                     now,
                     free_slots=free_slots,

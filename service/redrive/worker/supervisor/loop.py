@@ -430,6 +430,7 @@ class Supervisor:
         self._polling.delay = self._heartbeat.delay
         self._capacity.turn_seconds = self._polling.turn_seconds
 
+        # Maintenance adds unwanted jobs in a thread of its own.
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
 

@@ -118,6 +118,7 @@ class Apart:
             self._pending.set_aside(part, outcome_unknown=True)
             return ()
 
+        # Look for the job that fails in each half.
         if len(part) > 1:
             first, second = part.halves()
             return second, first
@@ -187,6 +188,7 @@ class Apart:
                 self._settle_free(SettlementBatch([], [(form, held)]))
             except psycopg.Error as error:
                 self._telemetry.database_error("settle", error)
+                # Another form helps only if the database refused the data.
                 if trouble(error) is Trouble.DATA:
                     continue
 

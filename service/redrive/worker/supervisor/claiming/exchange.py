@@ -198,6 +198,7 @@ class Exchange:
                 meanwhile,
             )
 
+        # Ask only now, because the call may have shown that the database is away.
         if time.monotonic() >= self.available_at:
             self._apart.retry(now)
 

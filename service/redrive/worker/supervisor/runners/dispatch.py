@@ -98,6 +98,8 @@ class Dispatch:
         if losses == 0 or losses < most - 1:
             return True
 
+        # One loss below the limit, a job runs in a runner of its own. At the limit,
+        # it runs in a worker of its own.
         release = (self._suspects if losses < most else self._trial).take(held)
         if release is not None:
             releases.append((held, release))

@@ -58,6 +58,7 @@ class RunnerPool:
         waiting: list[list[int]] = []
         slots = 0
 
+        # Look at a copy, because the loop starts and removes runners meanwhile.
         for runner in list(self.runners):
             begun, not_begun = runner.progress(worker)
             running |= begun

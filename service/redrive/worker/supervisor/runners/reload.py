@@ -113,6 +113,7 @@ def code_of(handlers: str) -> Path:
     if found is None:
         return Path.cwd()
 
+    # A package has a directory, and a module has a file.
     package = found.submodule_search_locations
     code = Path(package[0] if package else found.origin or ".").resolve()
 

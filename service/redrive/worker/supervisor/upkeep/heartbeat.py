@@ -241,6 +241,7 @@ class Heartbeat:
             return
 
         with self.link.use(self._bound) as conn:
+            # Each identity reports the jobs of the whole worker.
             inflight = dict.fromkeys(known, self.inflight())
             progress = {worker: self.progress(worker) for worker in known}
             alive = self._send(conn, inflight, progress)
@@ -248,6 +249,7 @@ class Heartbeat:
         for worker in known:
             self._confirmed(worker, sent, is_alive=worker in alive)
 
+        # Workers that started together must not beat together.
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
 
     def _send(
