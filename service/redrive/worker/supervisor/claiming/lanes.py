@@ -118,7 +118,6 @@ class LaneBook:
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
 
         waits = [wait for wait in due_in.values() if wait is not None]
-
         return max(0.0, min(waits)) if waits else None
 
     def _remember(self, found: Iterable[Lane], now: float) -> None:
