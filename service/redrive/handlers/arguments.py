@@ -14,7 +14,7 @@ from redrive.rules.scheduling.slots import Schedule
 from redrive.signals import is_duration
 
 LEAST_RATE, MOST_RATE = 0.001, 1_000_000
-"""Largest rate that a limit can have."""
+"""Smallest and largest rate that a limit can have."""
 
 
 def _are_names(value: Any) -> bool:
@@ -83,6 +83,7 @@ def check_declared(options: Fields) -> None:
     """Raise ValueError for options that no handler can have."""
     check_name("kind", options["kind"])
     check_name("queue", options["queue"])
+
     for name in options["depends_on"]:
         check_name("depends_on", name)
 

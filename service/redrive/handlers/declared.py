@@ -73,6 +73,7 @@ def declare(**options: Unpack[Options]) -> Declared:
     """
     values = cast("dict[str, Any]", options)
     kind = values["kind"]
+
     for name, value in values.items():
         check_type(kind, name, value)
 
@@ -80,6 +81,7 @@ def declare(**options: Unpack[Options]) -> Declared:
     schedules = [schedule] if isinstance(schedule, Schedule) else schedule
     fields = _fields(options)
     check_declared(fields)
+
     return Declared(
         fields=fields,
         secret=frozenset(values["secret"]),
@@ -100,5 +102,7 @@ def _fields(options: Options) -> dict[str, Any]:
         "limits": check_templates(options["limits"]),
         "keep_result": seconds(options["keep_result"]),
     }
+    # `Declared` keeps these two apart from the fields of a handler.
     del fields["secret"], fields["schedule"]
+
     return fields

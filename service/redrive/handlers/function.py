@@ -13,7 +13,11 @@ _POSITIONAL = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
 
 def takes_job(kind: str, function: Callable[..., Any]) -> bool:
-    """Return True if the function takes (payload, job); False for the payload only."""
+    """Return True if the function takes (payload, job); False for the payload only.
+
+    Raises:
+        ValueError: the function takes other arguments.
+    """
     parameters = inspect.signature(function).parameters.values()
     positional = [each for each in parameters if each.kind in _POSITIONAL]
     taken = positional[:2]
@@ -54,10 +58,12 @@ def secret_fields(payload_type: type | None) -> frozenset[str]:
 
     schema = cast("Any", payload_type).model_json_schema()
     properties = _properties(schema)
+
     return frozenset(name for name, rule in properties if _is_secret(rule))
 
 
 def _is_secret(rule: Any) -> bool:
+    # pydantic marks its secret types so, in unions and lists, too.
     return b'"writeOnly":true' in encode_json(rule)
 
 
@@ -87,9 +93,11 @@ def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
         return await run(_payload, job)
 
     made = run_async if inspect.iscoroutinefunction(function) else run
+    # Take this first: after `update_wrapper`, `inspect` shows the one of `function`.
     taken = inspect.signature(made)
     update_wrapper(made, function)  # messages show the function's own name and place
     made.__signature__ = taken
+
     return made
 
 
@@ -107,7 +115,11 @@ def faults_of(error: ValueError) -> str:
     if errors is None:
         return type(error).__name__
 
-    faults = errors(include_input=False, include_url=False, include_context=False)
+    faults = errors(
+        include_input=False,
+        include_url=False,
+        include_context=False,
+    )
     return "; ".join(
         f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults
     )
@@ -118,7 +130,9 @@ def place_of(function: Callable[..., Any]) -> str:
     function = inspect.unwrap(function)
     name = getattr(function, "__qualname__", type(function).__name__)
     place = f"{function.__module__}.{name}"
+
     code = getattr(function, "__code__", None)
     if code is None:
         return place
+
     return f"{place} (line {code.co_firstlineno})"

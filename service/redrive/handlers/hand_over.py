@@ -34,17 +34,29 @@ class Sending:
     def __init__(self, job: Job) -> None:
         self._job = job
         last = job.last_checkpoint or {}
+
+        # The checkpoint of an earlier redrive is over, but its token stays.
         is_of_this_redrive = last.get("redrives") == job.redrives
         state = last.get("state") if is_of_this_redrive else None
+
         self.sent = last if state == SENT else None
         self.may_repeat = state == SENDING
         self.token = last.get("token") or secrets.token_hex(TOKEN_BYTES)
 
     def keep(self, state: str, **more: Any) -> dict[str, Any]:
-        """Keep a checkpoint, and return it."""
+        """Keep a checkpoint, and return it.
+
+        Args:
+            state: SENDING, SENT or REFUSED.
+            more: what the next attempt needs to know about the work.
+
+        Raises:
+            StaleClaim: another worker has claimed the job.
+        """
         about = {"redrives": self._job.redrives, "token": self.token}
         kept = {"state": state, **about, **more}
         self._job.checkpoint(kept)
+
         return kept
 
 
@@ -53,6 +65,7 @@ def token_of(job: int, checkpoint: Mapping[str, Any]) -> str | None:
     stored = checkpoint["data"]
     delivery = checkpoint["deliveries"]
     note = shown_noted(stored, "checkpoint", job, delivery)
+
     return note.get("data", {}).get("token")
 
 
@@ -60,12 +73,18 @@ class HandOver(ABC):
     """Function of a handler that hands its jobs over."""
 
     def __call__(self, payload: dict[str, Any], job: Job) -> None:
-        """Send the work, or judge it if it was sent."""
+        """Send the work, or judge it if it was sent.
+
+        Raises:
+            GiveUp: the job was never redriven.
+        """
         sending = Sending(job)
         sent = sending.sent
+
         if sent is None:
             if job.redrives == 0:  # a producer must not be able to send anything
                 raise GiveUp(NEVER_DEAD)
+
             sent = sending.keep(SENT, **self.send(payload, job, sending))
 
         self.judge(job, sent)

@@ -125,11 +125,13 @@ class Job:
         self.tenant = tenant
         self.headers = dict(headers or {})
         self.cancelled = False
+
         self._worker = worker
         self._tell = tell
         self._watch = watch or Watch()
         self._notes = notes or Notes()
         self.last_checkpoint = last_checkpoint
+
         self._completed_on: Any = None
         self._seed = seed or seed_of(id, deliveries)
         self._random: random.Random | None = None
@@ -172,6 +174,7 @@ class Job:
             InvalidJob: the detail is not JSON, or is larger than 2 KiB.
         """
         text = encode_object("side_effect", redact(detail), MAX_SIDE_EFFECT_BYTES)
+        # Postgres keeps no NUL in a text.
         self._tell(
             what[:MAX_SIDE_EFFECT_CHARACTERS].replace("\0", ""),
             msgspec.json.decode(text),
@@ -195,6 +198,7 @@ class Job:
             msg = "job.progress(share): must be a number from 0 to 1"
             raise ValueError(msg)
 
+        # Postgres keeps no NUL in a text.
         kept = text[:MAX_PROGRESS_CHARACTERS].replace("\0", "")
         self._notes.progress(min(1.0, max(0.0, float(share))), kept)
 
@@ -220,6 +224,7 @@ class Job:
             raise RuntimeError(msg)
 
         kept = self._notes.checkpoint(text)
+        # A plain handler has no event loop, so its call waits for the answer.
         try:
             asyncio.get_running_loop()
         except RuntimeError:

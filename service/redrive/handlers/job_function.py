@@ -89,6 +89,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
         return self.__wrapped__(payload, *args, **kwargs)
 
     def __reduce__(self) -> str:
+        # A pickle names the module and the function, as for a plain function.
         return self.__wrapped__.__qualname__
 
     def __repr__(self) -> str:
@@ -122,7 +123,13 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
             InvalidJob: the handler cannot read the payload; `path` names the field.
             TypeError: an option has an unknown name, or `conn` has an unsupported type.
         """
-        return enqueue_for(self._handler, conn, self._handler.kind, payload, options)
+        return enqueue_for(
+            self._handler,
+            conn,
+            self._handler.kind,
+            payload,
+            options,
+        )
 
     @overload
     def enqueue_many(
@@ -160,6 +167,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
 
         kind = self._handler.kind
         jobs = ({"kind": kind, "payload": payload, **options} for payload in payloads)
+
         return enqueue_many_for(lambda _: self._handler, conn, cast("Any", jobs))
 
 
@@ -179,22 +187,37 @@ def plain(function: Any) -> Any:
 def enqueue_many_for(
     handler_of: Callable[[str], Registered], conn: Any, jobs: Iterable[JobFields]
 ) -> int | Awaitable[int]:
-    """Add many jobs, each with the options of its kind's handler."""
+    """Add many jobs, each with the options of its kind's handler.
+
+    Raises:
+        InvalidJob: a handler cannot read a payload; `path` starts with `jobs[n]`.
+    """
     return _enqueue_many(conn, _checked(jobs, handler_of))
 
 
 def enqueue_for(
     handler: Registered, conn: Any, kind: str, payload: Any, options: JobOptions
 ) -> int | Awaitable[int]:
-    """Add one job of `kind` with the options of its handler."""
+    """Add one job of `kind` with the options of its handler.
+
+    Raises:
+        InvalidJob: the handler cannot read the payload.
+        TypeError: an option has an unknown name.
+    """
     check_options("enqueue", options)
     given = options_for(handler, options)
-    return _enqueue(conn, kind, checked_payload(handler, payload, given), **given)
+    return _enqueue(
+        conn,
+        kind,
+        checked_payload(handler, payload, given),
+        **given,
+    )
 
 
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
     """Merge the options of the producer and the handler."""
     defaults = JobOptions(queue=handler.queue)
+    # A payload without a version has version 1.
     if handler.version > 1:
         defaults["version"] = handler.version
     return {**defaults, **options}
@@ -211,6 +234,7 @@ def _checked(
 
         handler = handler_of(job["kind"])
         given = cast("JobFields", options_for(handler, job))
+
         try:
             given["payload"] = checked_payload(handler, job.get("payload"), given)
         except InvalidJob as error:
@@ -236,11 +260,16 @@ def checked_payload(
     stored = dump_model(payload)
     text = encode_payload("payload", stored)
     check_payload(handler, text, options.get("version") or 1)
+
     return {} if stored is None else stored
 
 
 def check_payload(handler: Registered, text: str, version: Any) -> None:
-    """Read a payload's JSON of this version like the runner. Raises InvalidJob."""
+    """Read a payload's JSON of this version like the runner.
+
+    Raises:
+        InvalidJob: the handler cannot read it.
+    """
     if not isinstance(version, int) or version > handler.version:
         return  # only a newer worker can read it
 
@@ -255,14 +284,20 @@ def _refused(
 ) -> InvalidJob:
     """Return an error that names the faulty field of a payload, without secrets."""
     errors: Any = getattr(error, "errors", None)
+    # Only an error of pydantic says which field is at fault.
     if not callable(errors):
         name = type(error).__name__
         rule = f"the handler of {handler.kind!r} cannot read it: {name}"
         return InvalidJob("payload", rule)
 
-    faults: Any = errors(include_url=False, include_input=False, include_context=False)
+    faults: Any = errors(
+        include_url=False,
+        include_input=False,
+        include_context=False,
+    )
     path = "".join(map(_step, faults[0]["loc"]))
     secrets = secret_values(payload, handler.secret)
+
     return InvalidJob(f"payload{path}", scrub(faults[0]["msg"], secrets))
 
 

@@ -22,10 +22,12 @@ def load(target: str, name: str = "REDRIVE_HANDLERS") -> Handlers:
     """
     module_name, attribute = _parts(target, name)
     search_working_directory()
+
     try:
         module = importlib.import_module(module_name)
         found = getattr(module, attribute, None)
     except KeyboardInterrupt:
+        # Ctrl-C ends the command. It is no fault of the module.
         raise
     except BaseException as error:  # noqa: BLE001 # application code may raise anything, SystemExit too
         raise _cannot_import(name, target, error) from None
@@ -62,6 +64,7 @@ def _no_registry(module: ModuleType, attribute: str, found: object) -> str:
     registries = sorted(name for name, one in members if isinstance(one, Handlers))
     if registries:
         return f"{why}; it has {', '.join(registries)}"
+
     return why
 
 
@@ -80,6 +83,7 @@ def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport
     secrets = secrets_of_environment(os.environ)
     failure = describe(error, target, secrets=secrets).record()
     failure["detail"] = {"stack": _application_frames(failure, error)}
+
     *lines, raised = traceback_lines(failure)
     if isinstance(error, ModuleNotFoundError) and _is_within(target, error.name):
         raised += "; go to where it is, or set PYTHONPATH"
@@ -98,6 +102,8 @@ def _application_frames(failure: Fields, error: BaseException) -> list[Fields]:
     """Return the frames of the application, and the place of a syntax error."""
     stack = failure["detail"].get("stack", ())
     frames = [frame for frame in stack if not _leads_there(frame)]
+
+    # The stack of a syntax error ends before the file that has it.
     if isinstance(error, SyntaxError) and error.filename is not None:
         place = {"file": error.filename, "line": error.lineno}
         frames.append(place | {"function": "<module>", "own": True})

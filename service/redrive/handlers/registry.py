@@ -88,6 +88,7 @@ class Handlers:
             ValueError: threshold, window or cooldown is not a number above 0.
         """
         check_name("dependency", name)
+        # `seconds` takes numbers only, so check the types before the values.
         are_numbers = (
             is_whole(threshold) and is_duration(window) and is_duration(cooldown)
         )
@@ -215,6 +216,7 @@ class Handlers:
             function = plain(decorated)
             handler = declared.handler(function)
             self.add(handler)
+
             for one in declared.schedules:
                 self.schedule(kind, one)
 
@@ -250,7 +252,13 @@ class Handlers:
         Raises:
             LookupError: no handler is registered for the kind.
         """
-        return enqueue_for(self.known(kind), conn, kind, payload, options)
+        return enqueue_for(
+            self.known(kind),
+            conn,
+            kind,
+            payload,
+            options,
+        )
 
     @overload
     def enqueue_many(self, conn: SyncConnection, jobs: Iterable[JobFields]) -> int: ...
@@ -294,12 +302,18 @@ class Handlers:
         Raises:
             InvalidJob, ValueError: as for `handle`.
         """
-        schedule = Schedule(cron, tz, catch_up, name=name)
+        schedule = Schedule(
+            cron,
+            tz,
+            catch_up,
+            name=name,
+        )
 
         def register(function: Function) -> Function:
             name = kind or function.__name__
             decorate = self.handle(name, schedule=schedule, **options)
             decorate(without_payload(function))
+
             return function
 
         return register
@@ -326,6 +340,8 @@ class Handlers:
 
         declared = declaration(kind, queue or handler.queue, schedule)
         _check_free(declared.name, self.schedules)
+
+        # Otherwise, each job of the schedule would die of its payload.
         try:
             handler.read(declared.payload)
         except ValueError as error:
@@ -362,9 +378,11 @@ class Handlers:
         """
         self._check_kind(handler)
         self._by_kind[handler.kind] = handler
+
         for name in handler.depends_on:
             self.breakers.setdefault(name, Breaker())
 
+        # The first prefix that matches counts, so the longest comes first.
         prefixes = [kind for kind in self._by_kind if kind.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
 
@@ -414,7 +432,12 @@ def _check_free(name: str, schedules: Container[str]) -> None:
 
 
 def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str | None:
-    """Return the kind itself or the first prefix (`mail.*`) that covers it, or None."""
+    """Return the kind itself or the first prefix (`mail.*`) that covers it, or None.
+
+    Args:
+        known: the kinds that need no prefix.
+        prefixes: the longest ones first.
+    """
     if kind in known:
         return kind
     return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)

@@ -141,7 +141,13 @@ async def run_async(  # noqa: PLR0913 # keywords
     past: Past | None = None,
     **options: Unpack[JobOptions],
 ) -> Outcome:
-    """Run one attempt inside an event loop; `conn` may be an async connection."""
+    """Run one attempt inside an event loop; `conn` may be an async connection.
+
+    The arguments are as for `run`.
+
+    Raises:
+        LookupError: no handler is registered for the kind.
+    """
     given = options_for(handlers.known(kind), options)
     if past is None:
         past = Past(attempt=attempt)
@@ -149,20 +155,34 @@ async def run_async(  # noqa: PLR0913 # keywords
         given = _with_headers(given, past)
 
     stored = dump_model(payload)
-    fields = fields_of_call("run_async", kind=kind, payload=stored, options=given)
+    fields = fields_of_call(
+        "run_async",
+        kind=kind,
+        payload=stored,
+        options=given,
+    )
     job = check_job(fields)
+
     number = 1
     worker = 0
     deliveries = past.attempt
+
     if conn is not None:
         number = await answer(cast("Any", enqueue)(conn, kind, stored, **given))
         worker = await hold(conn, number)
+        # The job is new in the database, so this is its first delivery.
         deliveries = 1
 
     work = _claimed(number, deliveries, job, past)
     batch = Jobs(worker, [job["queue"]], [work])
+
     with past.restored():
-        return await attempt_of(handlers, batch, conn, seed=past.seed_of_job)
+        return await attempt_of(
+            handlers,
+            batch,
+            conn,
+            seed=past.seed_of_job,
+        )
 
 
 def _with_headers(options: JobOptions, past: Past) -> JobOptions:
@@ -182,6 +202,7 @@ def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
     except RuntimeError:
         return asyncio.run(work)
 
+    # Otherwise, Python warns that the coroutine was never awaited.
     work.close()
     msg = f"an event loop is running here: await {instead}(...)"
     raise RuntimeError(msg)
@@ -219,7 +240,9 @@ def _claimed(number: int, deliveries: int, job: CheckedJob, past: Past) -> Work:
         "headers": msgspec.json.decode(job["headers"]),
         "expires_in": job["expires_in"],
     }
+
     if past.checkpoint is not None:
+        # It was kept under an earlier delivery.
         noted = {"data": past.checkpoint}
         extras["checkpoint"] = {"delivery": deliveries - 1, "data": noted}
 
@@ -239,7 +262,12 @@ async def attempt_of(
     handlers: Handlers, batch: Jobs, conn: Any = None, *, seed: str | None = None
 ) -> Outcome:
     """Run the only job of a batch; it is claimed on `conn`, if given."""
-    settlement, effects = await settle_attempt(handlers, batch, conn, seed=seed)
+    settlement, effects = await settle_attempt(
+        handlers,
+        batch,
+        conn,
+        seed=seed,
+    )
     return _outcome(settlement, effects)
 
 
@@ -271,6 +299,7 @@ async def settle_attempt(
                 message.n,
                 is_kept=True,
             )
+            # Answer later: `checkpoint` holds the lock that `answered` takes.
             loop.call_soon_threadsafe(services.notes.answered, kept)
 
     loop = asyncio.get_running_loop()
@@ -283,6 +312,7 @@ async def settle_attempt(
     )
     services.seed = seed
     services.on_error = on_error
+
     with contextlib.closing(services):
         settlement = await _settlement_of(services, batch, conn)
 
@@ -302,8 +332,15 @@ async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settleme
     """Run the attempt within its timeout, and return its settlement."""
     (work,) = batch.rows
     task = cast("asyncio.Task[Any]", asyncio.current_task())
-    attempt = Attempt(services, task, batch, work, time.monotonic_ns())
+    attempt = Attempt(
+        services,
+        task,
+        batch,
+        work,
+        time.monotonic_ns(),
+    )
     clock = asyncio.create_task(cancel_overdue([attempt]))
+
     try:
         settlement = await attempt.run()
     finally:
@@ -342,8 +379,10 @@ def _outcome(
         return Outcome(settlement.outcome.event, side_effects=side_effects)
 
     report = report_of(0, 0, settlement)
+    # The reason of a retry is its category, which has a field of its own.
     reason = None if isinstance(settlement, Retry) else report.reason
     failure = _failure(report)
+
     return Outcome(
         outcome=report.outcome.event,
         reason=reason,

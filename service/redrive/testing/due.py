@@ -65,9 +65,16 @@ def run_enqueued(
 async def run_enqueued_async(
     handlers: Handlers, conn: SyncConnection | AsyncConnection, *, ahead: Seconds = 0
 ) -> dict[int, Outcome]:
-    """Run due jobs inside an event loop; `conn` may be an async connection."""
+    """Run due jobs inside an event loop; `conn` may be an async connection.
+
+    The arguments and the result are as for `run_enqueued`.
+
+    Raises:
+        RuntimeError: jobs enqueue other jobs endlessly.
+    """
     outcomes: dict[int, Outcome] = {}
     for _ in range(MOST):
+        # Ask again after each job, because it may have enqueued others.
         row = await _next(handlers, conn, seconds(ahead))
         if row is None:
             return outcomes
@@ -76,6 +83,7 @@ async def run_enqueued_async(
         worker = await hold(conn, job)
         batch = Jobs(worker, [row["queue"]], [_work(row)])
         outcomes[job] = await attempt_of(handlers, batch, conn)
+
         if outcomes[job].outcome == "completed":
             await _complete(conn, worker, row)
 
@@ -88,6 +96,7 @@ async def _next(handlers: Handlers, conn: Any, ahead: float) -> dict[str, Any] |
     kinds = msgspec.json.encode([handler.kind for handler in handlers])
     parameters = (ahead, kinds.decode())
     found = sql_drivers.scalar(conn, NEXT, parameters, _decoded)
+
     return await answer(found)
 
 
@@ -106,8 +115,10 @@ def _work(row: dict[str, Any]) -> Work:
     )
     extras = msgspec.json.encode({name: row[name] for name in names})
     payload = msgspec.json.encode(shown_payload(row))
+
     return Work(
         id=row["id"],
+        # The claim of this test counts, too.
         deliveries=row["deliveries"] + 1,
         attempt=row["attempt"] + 1,
         kind=row["kind"],

@@ -59,7 +59,12 @@ def assert_enqueued(
     wanted = dict(payload or {})
 
     def the_one(text: str) -> dict[str, Any]:
-        return _the_one(_read(text), kind, wanted, fields)
+        return _the_one(
+            _read(text),
+            kind,
+            wanted,
+            fields,
+        )
 
     return sql_drivers.scalar(conn, ENQUEUED, (kind, kind), the_one)
 
@@ -95,6 +100,7 @@ def _the_one(
         found = f"{len(fitting)} jobs of kind {kind!r} with {wanted}"
         msg = f"{found}; enqueued are:\n{_shown(there)}"
         raise AssertionError(msg)
+
     return fitting[0]
 
 

@@ -71,6 +71,7 @@ def clock_at(time: datetime | None) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
     if not can_set_clock():
         raise SettingsError(NO_CLOCK)
+
     import time_machine  # noqa: PLC0415 # an extra
 
     return time_machine.travel(time, tick=True)

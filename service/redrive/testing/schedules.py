@@ -51,6 +51,7 @@ def run_scheduled(
         "scheduled_for": slot.astimezone(UTC).isoformat(),
     }
     payload = msgspec.json.decode(declared.payload)
+
     return run(
         handlers,
         declared.kind,
@@ -67,4 +68,5 @@ def _schedule(handlers: Handlers, name: str) -> Declaration:
         known = ", ".join(handlers.schedules) or "none"
         msg = f"there is no schedule {name!r}; there are: {known}"
         raise LookupError(msg)
+
     return found

@@ -34,6 +34,7 @@ def postgres(version: int = NEWEST) -> Iterator[str]:
         version,
         settings={**UNSAFE, "cluster_name": THROWAWAY},
     )
+
     with guarded(home, version):
         server.start()
         with psycopg.connect(server.url(), autocommit=True) as conn:

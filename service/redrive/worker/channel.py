@@ -20,6 +20,7 @@ class Channel:
         sock.setblocking(False)  # noqa: FBT003 # takes no keyword
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 1 << 21)
+
         self._sock = sock
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
@@ -36,7 +37,8 @@ class Channel:
     def send(self, message: Down | Up) -> None:
         """Queue a message, and send what the socket takes.
 
-        Raises OSError if the other side is gone.
+        Raises:
+            OSError: the other side is gone.
         """
         body = encode_frame(message)
         self._out.append(memoryview(_HEADER.pack(len(body)) + body))
@@ -72,6 +74,7 @@ class Channel:
                 return True
 
             self._in += chunk
+            # A short read has emptied the socket.
             if len(chunk) < _READ_SIZE:
                 return not chunk
 
@@ -80,6 +83,7 @@ class Channel:
         frames: list[bytes] = []
         start = 0
         size = len(self._in)
+
         while (body := start + _HEADER.size) <= size:
             end = body + _HEADER.unpack_from(self._in, start)[0]
             if end > size:

@@ -201,7 +201,8 @@ def exchange(
     and waits for no disk. Settlements are kept even if the claim fails. If settlements
     fail, nothing is claimed. A few small jobs come with their claim, and need no read.
 
-    Raises psycopg.Error if no settlement is known to be kept.
+    Raises:
+        psycopg.Error: no settlement is known to be kept.
     """
     asked = bool(settlements.completions or settlements.reports)
     # in a caller's transaction, all of it is one transaction
@@ -209,6 +210,7 @@ def exchange(
     commits = is_idle and claim is not None
     settled: Cursor | None = None
     reading: Cursor | None = None
+    # A claim that is small and comes alone is one statement: it needs no pipeline.
     is_pipelined = claim is None or asked or claim.is_large
 
     try:
@@ -224,7 +226,12 @@ def exchange(
         if not _are_kept(conn, settled, commits=commits):
             raise
 
-        return Answer(*_settled(conn, settlements), [], list, error)
+        return Answer(
+            *_settled(conn, settlements),
+            [],
+            list,
+            error,
+        )
 
     return Answer(*_settled(conn, settlements), lanes, rows)
 
@@ -233,8 +240,10 @@ def _are_kept(conn: OwnConnection, settled: Cursor | None, *, commits: bool) -> 
     """End a failed exchange; return True if its settlements are committed for sure."""
     if conn.closed:
         return False
+    # A transaction that failed in the middle is still open.
     if commits:
         conn.rollback()
+    # The server skips the commit after a failure. Then it has no status.
     return settled is not None and settled.statusmessage == "COMMIT"
 
 
@@ -261,6 +270,7 @@ def _transaction(conn: OwnConnection, commits: bool) -> Iterator[Cursor | None]:
     conn.execute("begin")
     yield committing
     committing.execute("commit")
+    # Behind a pooler, the transaction that follows needs our settings, too.
     conn.begin()
 
 
@@ -269,7 +279,13 @@ def _send_settlements(conn: OwnConnection, settlements: Settlements) -> None:
     if completions:
         # the last statement of a batch says which claims are empty
         ended_by_them = () if reports else ended
-        _send_completions(_completing(conn), completions, ended_by_them, results)
+        _send_completions(
+            _completing(conn),
+            completions,
+            ended_by_them,
+            results,
+        )
+
     if reports:
         _send_reports(_settling(conn), reports, ended)
 
@@ -285,10 +301,12 @@ def _claimed(
     lanes = [LaneClaim(*row[:_OF_A_LANE]) for row in found if row[_OF_A_LANE] is None]
     rows = [row[_OF_A_LANE - 1 :] for row in found if row[_OF_A_LANE] is not None]
 
+    # claim_v1 returns all jobs of a claim, or none of them.
     has_all = bool(rows) or not any(lane.jobs for lane in lanes)
     if has_all:
         return lanes, lambda: rows
 
+    # No read was sent with the claim if it was expected to be small.
     reading = reading or _read(conn, claim)
     return lanes, reading.fetchall
 
@@ -303,6 +321,7 @@ def _settled(
         completed = _completed(_completing(conn))
     if settlements.reports:
         settled = {job for (job,) in _settling(conn).fetchall()}
+
     return completed, settled
 
 
@@ -363,6 +382,7 @@ def _send_reports(
         Bigints([report.id for report in sent]),
         Ints([report.deliveries for report in sent]),
         Texts([report.outcome for report in sent]),
+        # Most of them are null, which `Instants` cannot hold.
         [report.run_at for report in sent],
         Floats([report.delay for report in sent]),
         Booleans([report.refund for report in sent]),
@@ -387,8 +407,10 @@ def _send_claim(
     arrays = claim.arrays or lane_arrays(claim.lanes, claim.places)
     scalars = claim.from_start, claim.want, claim.lane_wait_ms
     parameters = claim.worker, *arrays, *scalars
+
     with _transaction(conn, commits and claim.is_large):
         _claiming(conn).execute(_CLAIM, parameters, prepare=True)
+
     return _read(conn, claim) if claim.is_large else None
 
 

@@ -99,6 +99,7 @@ def read_extras(text: str | None) -> Extras:
     except (msgspec.DecodeError, RecursionError):
         pass
 
+    # A header that cannot be read does not hide the facts that decide about a job.
     try:
         facts = _decode_facts(text)
     except (msgspec.DecodeError, RecursionError):
@@ -377,15 +378,31 @@ def report_of(  # noqa: PLR0913 # a record
         completed_by_handler=completed_by_handler,
         trace=trace,
     )
+
     match settlement:
         case Retry(failure=failure, delay=delay):
-            return _failed(report, settlement, str(failure.category), delay)
+            return _failed(
+                report,
+                settlement,
+                str(failure.category),
+                delay,
+            )
+
         case DeadLetter(reason=reason):
             return _failed(report, settlement, str(reason))
+
         case Release(why=why, delay=delay, at=at):
-            return replace(report, delay=delay, run_at=at, refund=True, reason=why)
+            return replace(
+                report,
+                delay=delay,
+                run_at=at,
+                refund=True,
+                reason=why,
+            )
+
         case Cancel():
             return report
+
         case _:
             assert_never(settlement)
 

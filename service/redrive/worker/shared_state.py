@@ -36,6 +36,10 @@ class SharedState:
     """State of one runner in shared memory.
 
     The supervisor makes it, and the runner opens its descriptor.
+
+    Args:
+        slots: how many jobs the runner runs at once.
+        fd: the descriptor of memory that exists; None = make new memory.
     """
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
@@ -101,6 +105,7 @@ class SharedState:
         words = ring[: 2 * last]
         ids = words[0::2]
         deliveries = words[1::2]
+
         return set(zip(ids, deliveries, strict=True))
 
     def close(self) -> None:
@@ -116,4 +121,5 @@ def _unnamed_file(size: int) -> int:
 
     with tempfile.TemporaryFile() as file:
         file.truncate(size)
+        # The file is closed here. Its duplicate keeps it.
         return os.dup(file.fileno())

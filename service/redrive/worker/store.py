@@ -193,6 +193,7 @@ def keep_checkpoints(
     Returns, for jobs that are still held, (id, deliveries) -> False if it must be sent
     again.
     """
+    # The last column is the share, which only progress has.
     *columns, _ = map(list, zip(*noted, strict=True))
     found = conn.execute(_KEEP_CHECKPOINTS, columns)
     return {(job, delivery): is_kept for job, delivery, is_kept in found}
@@ -277,6 +278,7 @@ def register(conn: Connection, worker: Registration) -> int:
     """Declare what this worker's handlers say, and return a new identity for it."""
     kinds = list(worker.kinds)
     _declare(conn, worker, kinds)
+    # Heals wait for a new version, so a worker without a version has none.
     if worker.heals and worker.version:
         _declare_heals(conn, worker.version, worker.heals)
 
@@ -284,7 +286,19 @@ def register(conn: Connection, worker: Registration) -> int:
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     holds = list(worker.holds) or None
     about = worker.name, worker.version, worker.ttl
-    return value(conn, _REGISTER, *about, kinds, queues, depends_on, holds) or 0
+
+    return (
+        value(
+            conn,
+            _REGISTER,
+            *about,
+            kinds,
+            queues,
+            depends_on,
+            holds,
+        )
+        or 0
+    )
 
 
 def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
@@ -334,6 +348,7 @@ def beat(
     sent = _heartbeats(inflight, progress or {})
     found = conn.execute(_BEAT, sent, prepare=True).fetchone()
     alive, others, place, late = found or ((), 0, 0, 0.0)
+
     return Beaten(
         alive=set(alive),
         others=others,
@@ -395,7 +410,12 @@ def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
     Returns after how many seconds it has outlasted its crashes; None if the worker was
     declared lost.
     """
-    return value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
+    return value(
+        conn,
+        "select redrive.run_alone_v1(%s, %s)",
+        worker,
+        job,
+    )
 
 
 class Retired(NamedTuple):
@@ -411,7 +431,13 @@ def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> Retired:
     An identity that holds no more jobs is forgotten.
     """
     statement = "select released, is_over from redrive.retire_v1(%s, %s::bigint[])"
-    (retired,) = records(conn, Retired, statement, worker, list(known))
+    (retired,) = records(
+        conn,
+        Retired,
+        statement,
+        worker,
+        list(known),
+    )
     return retired
 
 
@@ -485,6 +511,7 @@ def rescue(conn: Connection, ttl: float) -> Rescued:
             jobs=0,
             dead=0,
         )
+
     return Rescued(*row)
 
 
@@ -500,10 +527,12 @@ def fold(conn: Connection) -> int:
 def _fold(conn: Connection, step: LiteralString, end: float) -> int:
     folded = 0
     more = True
+
     while more:
         moved, more = conn.execute(step).fetchone() or (0, False)
         folded += moved
         more = more and time.monotonic() < end
+
     return folded
 
 
@@ -525,9 +554,11 @@ def _in_steps(take: Callable[[], int | None], full: int) -> int:
     end = time.monotonic() + STEPS_SECONDS
     total = 0
     last = full
+
     while last >= full and time.monotonic() < end:
         last = take() or 0
         total += last
+
     return total
 
 
@@ -630,11 +661,20 @@ def declare_schedules(
     """Declare the schedules of a worker. Returns True if it is still alive."""
     rows: list[dict[str, object]] = []
     for schedule in declared:
+        # It is a text here, and an object in the database.
         payload = msgspec.json.decode(schedule.payload)
         rows.append(asdict(schedule) | {"payload": payload})
 
     query: LiteralString = "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)"
-    return bool(value(conn, query, worker, version, Jsonb(rows)))
+    return bool(
+        value(
+            conn,
+            query,
+            worker,
+            version,
+            Jsonb(rows),
+        )
+    )
 
 
 def due_schedules(conn: Connection) -> list[DueSchedule]:

@@ -96,6 +96,7 @@ def register(handlers: Handlers, read: Targets, slots: int) -> None:
         caller = _Caller(target, read.allowed_networks, slots)
         handlers.add(_handler(kind, target, caller))
 
+    # A schedule needs the handler of its kind, so the targets come first.
     for number, schedule in enumerate(read.schedules):
         try:
             _add_schedule(handlers, schedule)
@@ -171,8 +172,10 @@ class _Network(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Connect to the first allowed address of a host that answers."""
+        # If no address answers, the error of the last one is raised.
         *others, last = await self._addresses(host, port)
         share = timeout and timeout / (len(others) + 1)
+
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return await self._backend.connect_tcp(
@@ -194,9 +197,14 @@ class _Network(httpcore.AsyncNetworkBackend):
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """Return the allowed addresses of a host, or raise AddressRefused."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await loop.getaddrinfo(
+            host,
+            port,
+            type=socket.SOCK_STREAM,
+        )
         allowed: list[str] = []
         address = ""
+
         for *_, place in found:
             address = str(place[0])
             if is_allowed(address, self._named):
@@ -227,6 +235,7 @@ class _Caller:
     async def __call__(self, payload: str, job: Job) -> None:
         seconds = self._target.timeout
         try:
+            # The pool's own timeout limits the connect alone.
             async with asyncio.timeout(seconds):
                 await self._call(payload.encode(), job)
         except TimeoutError:
@@ -252,8 +261,10 @@ class _Caller:
             for name, value in response.headers
         }
         answer = Answer(response.status, headers)
+        # The bytes of an encoded answer are no text: nothing decompresses them.
         is_readable = "content-encoding" not in headers
         text = _text(read, self.known) if is_readable else ""
+
         return TargetError(
             host=self._host,
             response=answer,
@@ -273,10 +284,18 @@ class _Caller:
             sent["redrive-scheduled-for"] = job.scheduled_for.isoformat()
         if trace := _traceparent(job):
             sent["traceparent"] = trace
-        if self._keys:
-            message = key.replace(".", "%2E")
-            sent |= signed(self._keys, message, int(time.time()), body)
 
+        if self._keys:
+            # A full stop would separate the signed parts.
+            message = key.replace(".", "%2E")
+            sent |= signed(
+                self._keys,
+                message,
+                int(time.time()),
+                body,
+            )
+
+        # Headers of the file come last, so that they replace ours.
         sent |= self._own
         return [(name.encode(), value.encode()) for name, value in sent.items()]
 
@@ -288,6 +307,7 @@ def _traceparent(job: Job) -> str | None:
         return None
     if trace.isascii() and trace.isprintable():
         return trace
+
     return None
 
 
@@ -322,16 +342,20 @@ async def _read_some(response: httpcore.Response) -> bytes:
         found += chunk
         if len(found) >= READ_BODY:
             break
+
     return bytes(found[:READ_BODY])
 
 
 def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str]:
     """Return the secrets sent to an endpoint: keys and secret headers."""
+    # In `Bearer abc`, the second part is secret by itself, too.
     without_scheme = {name: text.split(" ")[-1] for name, text in headers.items()}
     secrets = set(secrets_of_environment(headers))
     secrets |= secrets_of_environment(without_scheme)
+
     for key in keys:
         text = b64encode(key).decode()
+        # Without the padding, a search finds it with and without padding.
         secrets.add(text.rstrip("="))
 
     return frozenset(secrets)

@@ -173,6 +173,7 @@ def _fault_of_url(url: str, allowed_hosts: list[str]) -> str:
     """Return the fault of a target's URL; empty if the URL is valid."""
     try:
         parts = urlsplit(url)
+        # A port is checked only when it is read.
         _ = parts.port
     except ValueError:  # an open bracket, or an invalid port
         return "is not a URL: its host or port cannot be read"

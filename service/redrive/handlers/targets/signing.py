@@ -44,9 +44,11 @@ def _keys(path: Path, lines: Sequence[str]) -> Iterator[bytes]:
     for number, line in enumerate(map(str.strip, lines), 1):
         if not line or line.startswith("#"):
             continue
+
         key = _decoded(line)
         if not MIN_KEY_BYTES <= len(key) <= MAX_KEY_BYTES:
             raise _refused(path, f"line {number} holds no key; {RULE}")
+
         yield key
 
 
@@ -54,6 +56,7 @@ def _decoded(line: str) -> bytes:
     """Return the bytes of a key; empty if its format is wrong."""
     if not line.startswith(PREFIX):
         return b""
+
     try:
         return base64.b64decode(line.removeprefix(PREFIX), validate=True)
     except ValueError:

@@ -110,6 +110,7 @@ class Attempt:
         """Take the job through its attempt. Returns None when the work is done."""
         job: Job | None = None
         settlement: NotComplete | None = None
+
         try:
             handler = self._open()
             if self._may_be_refused(handler):
@@ -127,9 +128,11 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001 # a handler's SystemExit ends its job, not us
             settlement = self._judge(error)
 
+        # The handler has ended. The clock must not cancel what follows.
         self.over_at = NEVER
         if self.task.cancelling():
             await self._absorb_cancellation()
+        # A job that was cancelled and succeeded all the same is complete.
         if settlement is not None and self.is_cancelled:
             settlement = await self._cancelled()
 
@@ -187,6 +190,7 @@ class Attempt:
         return (
             self.work.extras is not None
             or self.is_cancelled
+            # No policy forbids a first attempt.
             or self.work.attempt > 1
             or bool(self.services.dependencies.open and handler.depends_on)
         )
@@ -202,6 +206,7 @@ class Attempt:
         if reason is not None:
             raise Settled(failures.not_started(self, reason))
 
+        # Only now, because this may use the one probe of a dependency.
         release = self.services.dependencies.put_off(self.handler.depends_on)
         if release is not None:
             raise Settled(release)
@@ -257,6 +262,7 @@ class Attempt:
 
         timeout = timedelta(seconds=seconds(self.handler.policy.timeout))
         notes = HandlerNotes(self)
+
         return Job(
             id=work.id,
             kind=work.kind,
@@ -295,6 +301,7 @@ class Attempt:
         """Keep the result if the handler declares `keep_result`."""
         keep = self.handler.keep_result
         result = result_of(self.work.kind, returned) if keep > 0 else None
+
         if result is not None:
             text = sealed_note(
                 self.services.keyring,
@@ -317,6 +324,7 @@ class Attempt:
         """
         if self.is_cancelled:
             return
+
         self.is_cancelled = True
         if self.job is not None:
             self.job.cancelled = True
@@ -337,12 +345,20 @@ class Attempt:
         policy = self.handler.policy
         jitter = random.random()
         claimed = self._claimed()
+
         if self.is_overdue:
+            # The error is that of our own cancellation, whatever its class.
             failure = failures.deadline_exceeded(self)
             return decide(claimed, failure, policy, jitter)
         if isinstance(error, Signal):
             failure = failures.asked_for(self, error)
-            return decide_signal(claimed, error, failure, policy, jitter)
+            return decide_signal(
+                claimed,
+                error,
+                failure,
+                policy,
+                jitter,
+            )
 
         failure = failures.described(self, error)
         return decide(claimed, failure, policy, jitter)
@@ -355,6 +371,8 @@ class Attempt:
         Only the database can tell if it was.
         """
         threads = self.services.threads
+
+        # Do this even if the handler failed: an open transaction locks the job's row.
         was_open = not self.services.leaves_open and await end_transaction(
             conn,
             threads,
@@ -365,7 +383,13 @@ class Attempt:
         self.may_be_committed = not was_open
         failure = failures.not_committed(self, was_open=was_open)
         policy = self.handler.policy
-        return decide(self._claimed(), failure, policy, random.random())
+
+        return decide(
+            self._claimed(),
+            failure,
+            policy,
+            random.random(),
+        )
 
     def _claimed(self) -> Claimed:
         """Return the facts about the job on which policies decide."""
@@ -403,6 +427,7 @@ class Attempt:
                 self.work,
                 self.extras,
             )
+
         return self.known
 
 

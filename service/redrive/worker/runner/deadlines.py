@@ -29,6 +29,7 @@ async def cancel_overdue(
         # The process may have been suspended. Read first how long that was.
         await asyncio.sleep(0)
         now = time.monotonic()
+
         for attempt in attempts:
             if attempt is not None:
                 attempt.cancel_if_overdue(now)

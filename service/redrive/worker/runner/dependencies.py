@@ -50,6 +50,7 @@ class Dependencies(Watch):
                     self._ahead[name] += 1
                     open_until, cooldown = breaker
                     open_for = open_until - time.monotonic()
+
                     return put_off(
                         name,
                         open_for=open_for,

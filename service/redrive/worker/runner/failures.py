@@ -61,7 +61,11 @@ def not_started(attempt: Failing, reason: Reason) -> DeadLetter:
         message=message,
         category=Category.OTHER,
     )
-    return DeadLetter(reason, _not_begun(failure), refund=True)
+    return DeadLetter(
+        reason,
+        _not_begun(failure),
+        refund=True,
+    )
 
 
 def undecryptable(attempt: Failing, error: Undecryptable) -> DeadLetter:
@@ -85,7 +89,12 @@ def newer_payload(attempt: Failing, version: int) -> DeadLetter:
         message=message,
         category=Category.INVALID,
     )
-    return DeadLetter(Reason.INVALID_PAYLOAD, _not_begun(failure), refund=True)
+
+    return DeadLetter(
+        Reason.INVALID_PAYLOAD,
+        _not_begun(failure),
+        refund=True,
+    )
 
 
 def invalid_payload(
@@ -94,8 +103,14 @@ def invalid_payload(
     """Return the end of a job whose payload the handler does not take."""
     is_versioned = attempt.handler.version > 1 and isinstance(version, int)
     known = version if is_versioned else None
-    failure = described(attempt, error, phase="payload", payload_version=known)
+    failure = described(
+        attempt,
+        error,
+        phase="payload",
+        payload_version=known,
+    )
     failure = replace(failure, category=Category.INVALID)
+
     return DeadLetter(Reason.INVALID_PAYLOAD, _not_begun(failure))
 
 
@@ -117,6 +132,7 @@ def asked_for(attempt: Failing, signal: Signal) -> Failure:
     text = scrubbed(safe_text(signal), attempt.secrets())
     message = text or "asked for by the handler"
     name = type(signal).__name__
+
     return _made_up_traced(
         attempt,
         error_class=name,
@@ -156,8 +172,10 @@ def known_secrets(
     declared = handler.secret
     known = services.secrets | handler.known
     known |= secret_values(dict(extras.headers), declared)
+
     with contextlib.suppress(Exception):
         known |= secret_values(decode_object(work.payload), declared)
+
     return known
 
 
@@ -170,7 +188,13 @@ def _made_up(
     attempt: Failing, error_class: str, message: str, category: Category
 ) -> Failure:
     where = attempt.services.where
-    return made_up(error_class, message, category, attempt.work.kind, **where)
+    return made_up(
+        error_class,
+        message,
+        category,
+        attempt.work.kind,
+        **where,
+    )
 
 
 def _made_up_traced(
@@ -178,7 +202,14 @@ def _made_up_traced(
 ) -> Failure:
     known = {**attempt.services.where, **_trace(attempt)}
     known["started_at"] = _started_at(attempt)
-    return made_up(error_class, message, category, attempt.work.kind, **known)
+
+    return made_up(
+        error_class,
+        message,
+        category,
+        attempt.work.kind,
+        **known,
+    )
 
 
 def _notice(attempt: Failing, error: BaseException) -> None:
@@ -196,6 +227,7 @@ def _trace(attempt: Failing) -> dict[str, str]:
     """Return where to find this attempt among the traces."""
     if attempt.traceparent is None:
         return {}
+
     return {
         "traceparent": attempt.traceparent,
         "trace_id": attempt.traceparent.split("-")[1],

@@ -42,7 +42,12 @@ class HandlerNotes(Notes):
     def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:
         """Return a row of `Progress`, without secrets, sealed if failures are."""
         note = {"text": scrub(text, self._attempt.secrets())}
-        sealed = sealed_note(self._services.keyring, note, "progress", self.key)
+        sealed = sealed_note(
+            self._services.keyring,
+            note,
+            "progress",
+            self.key,
+        )
         return (*self.key, share, sealed)
 
     def checkpoint(self, data: str) -> "Future[bool]":
@@ -52,7 +57,13 @@ class HandlerNotes(Notes):
         """
         self._attempt.is_noting = True
         note = {"data": msgspec.Raw(data.encode())}
-        sealed = sealed_note(self._services.keyring, note, "checkpoint", self.key)
+        sealed = sealed_note(
+            self._services.keyring,
+            note,
+            "checkpoint",
+            self.key,
+        )
+
         return self._services.notes.checkpoint(self.key, sealed)
 
     def side_effect(self, what: str, detail: dict[str, Any]) -> None:
@@ -60,5 +71,6 @@ class HandlerNotes(Notes):
         secrets = self._attempt.secrets()
         what = scrub(what, secrets)
         detail = redact(detail, self._attempt.handler.secret, secrets)
+
         keyring = self._services.keyring
         self._services.send(sealed_side_effect(keyring, what, detail, self.key))

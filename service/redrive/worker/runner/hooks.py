@@ -48,9 +48,11 @@ class Hooks:
             message=failure["message"],
             fingerprint=failure["fingerprint"],
         )
+
         task = asyncio.get_running_loop().create_task(
             self.call("on_dead", self._on_dead, death)
         )
+        # The event loop holds its tasks only weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

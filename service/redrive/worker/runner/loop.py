@@ -78,6 +78,7 @@ class Runner:
             where=where,
             keyring=keyring,
         )
+
         self._list: deque[tuple[Jobs, Work]] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._attempts: list[Attempt | None] = [None] * shared.slots
@@ -92,7 +93,10 @@ class Runner:
         self._channel.send(_hello(self._services.handlers))
         clock = asyncio.create_task(cancel_overdue(self._attempts, self._until_busy))
         passing_on = asyncio.create_task(self._services.notes.pass_on())
+
+        # The slots return after a Stop, once their jobs have ended.
         await asyncio.gather(*map(self._slot, range(self._shared.slots)))
+
         clock.cancel()
         passing_on.cancel()
         await self._send_rest()
@@ -121,6 +125,7 @@ class Runner:
                 self._list.extend(zip(repeat(message), rows))
                 self._wake(len(rows))
                 self._came.set()  # after the jobs: else the clock runs first
+
             case Stop():
                 self._stop()
             case CancelJob():
@@ -152,6 +157,7 @@ class Runner:
             if attempt is not None and attempt.key == key:
                 attempt.cancel()
                 return
+
         if any((work.id, work.deliveries) == key for _, work in self._list):
             self._unwanted.add(key)
 
@@ -182,8 +188,10 @@ class Runner:
         """Run one job after the other."""
         task = cast("asyncio.Task[None]", asyncio.current_task())
         since_yield = 0
+
         while True:
             if not self._list:
+                # To wait for a job is to yield.
                 since_yield = 0
                 if not await self._more():
                     return
@@ -196,6 +204,7 @@ class Runner:
 
             self._end(slot, attempt, settlement)
             since_yield += 1
+
             if (
                 since_yield >= JOBS_BETWEEN_YIELDS
                 or attempt.started_ns - self._reports.flushed_ns > NS_BETWEEN_YIELDS
@@ -211,19 +220,35 @@ class Runner:
 
     async def _more(self) -> bool:
         """Wait for a job on the list. Returns False if none will come."""
+        # Another slot may have taken the job that woke this one.
         while not self._list:
             if self._stopping:
                 return False
+
             idle = self._loop.create_future()
             self._idle.append(idle)
             await idle
+
         return True
 
     def _start(self, slot: int, task: asyncio.Task[None]) -> Attempt:
         batch, work = self._list.popleft()
         started = time.monotonic_ns()
-        self._shared.start(slot, work.id, work.deliveries, started)
-        attempt = Attempt(self._services, task, batch, work, started)
+        # Do this first, so that a job that kills this process is known.
+        self._shared.start(
+            slot,
+            work.id,
+            work.deliveries,
+            started,
+        )
+        attempt = Attempt(
+            self._services,
+            task,
+            batch,
+            work,
+            started,
+        )
+
         if self._unwanted and (work.id, work.deliveries) in self._unwanted:
             self._unwanted.discard((work.id, work.deliveries))
             attempt.is_cancelled = True
@@ -248,6 +273,7 @@ class Runner:
 
         self._shared.clear(slot)
         self._reports.ended(attempt, settlement)
+
         # If the handler completed the job, it is probably gone and did not die.
         if isinstance(settlement, DeadLetter) and not attempt.completed_by_handler:
             self._died(work, settlement)
@@ -255,12 +281,23 @@ class Runner:
     def _died(self, work: Work, settlement: DeadLetter) -> None:
         reason = str(settlement.reason)
         failure = settlement.failure.record()
-        self._services.hooks.died(work.id, work.kind, work.attempt, reason, failure)
+        self._services.hooks.died(
+            work.id,
+            work.kind,
+            work.attempt,
+            reason,
+            failure,
+        )
 
 
 def _hello(handlers: Handlers) -> Hello:
     dependencies = [
-        Dependency(name, breaker.threshold, breaker.window, breaker.cooldown)
+        Dependency(
+            name,
+            breaker.threshold,
+            breaker.window,
+            breaker.cooldown,
+        )
         for name, breaker in handlers.breakers.items()
     ]
     kinds = [_kind(handler) for handler in handlers]

@@ -49,6 +49,7 @@ class NoteBook:
             self._waiting.setdefault(key, []).append((self._last, kept))
             # within the lock: in the order of their numbers
             self._send(Checkpoint(*key, self._last, data))
+
         return kept
 
     def answered(self, answer: CheckpointKept) -> None:
@@ -82,6 +83,7 @@ class NoteBook:
         """Send the progress since the last call."""
         with self._lock:
             noted, self._progress = self._progress, {}
+
         rows = [
             noting.sealed_progress(share, text)
             for noting, share, text in noted.values()

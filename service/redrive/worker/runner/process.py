@@ -37,11 +37,15 @@ def main(arguments: list[str]) -> int:
     """
     fd, shared_fd, slots, parent = map(int, arguments[:4])
     registry, targets_file, where, samples = arguments[4:8]
+
+    # Do this first: the application that is loaded below may block for any time.
     end_with_parent(parent)
     _ignore_signals()
     _print_lines()
+
     try:
         keyring = configured()
+        # The application may copy its environment as soon as it is imported.
         _withhold_keys()
         handlers = _handlers(registry, targets_file, slots)
         tracing = set_up() if is_asked_for() else None
@@ -107,7 +111,11 @@ def _withhold_keys() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Never outlive the supervisor, even while a handler blocks this interpreter."""
+    """Never outlive the supervisor, even while a handler blocks this interpreter.
+
+    Args:
+        parent: the id of the supervisor's process.
+    """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -117,4 +125,9 @@ def end_with_parent(parent: int) -> None:
             time.sleep(0.5)
         os._exit(0)
 
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    # `prctl` exists on Linux only, and misses a parent that is dead already.
+    threading.Thread(
+        target=watch,
+        name="parent-watch",
+        daemon=True,
+    ).start()

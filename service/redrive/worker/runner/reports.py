@@ -19,6 +19,7 @@ class Reports:
     def __init__(self, channel: Channel, sampler: Sampler | None = None) -> None:
         self._channel = channel
         self._sampler = sampler
+
         self._latest: Attempt | None = None
         self._done: list[tuple[int, int, float]] = []
         self._example: tuple[int, str] | None = None
@@ -30,10 +31,12 @@ class Reports:
         """Report that the work is done. Nothing of it is encoded."""
         work = attempt.work
         self._done.append((work.id, work.deliveries, attempt.seconds))
+
         if attempt.handler.sample:
             self._latest = attempt
         if attempt.trace_id is not None:
             self._example = (work.id, attempt.trace_id)
+
         if not self._flush_is_due:
             self._schedule()
 
@@ -56,10 +59,12 @@ class Reports:
         """Send the reports since the last batch."""
         self._flush_is_due = False
         self.flushed_ns = time.monotonic_ns()
+
         if self._done:
             self._channel.send(Done(self._done, self._example))
             self._done = []
             self._example = None
+
         if self._ended:
             self._channel.send(Ended(self._ended))
             self._ended = []
@@ -68,5 +73,6 @@ class Reports:
         if self._sampler is not None and latest is not None:
             self._sampler.offer(latest)
 
+        # Nothing waits for room in the channel, so try again soon.
         if self._channel.is_blocked:
             asyncio.get_running_loop().call_later(0.002, self._channel.flush)

@@ -46,6 +46,7 @@ class Sampler:
             return
 
         self._due_at = now + OF_ANY_SECONDS
+        # Any number of kinds may come, so this memory has a limit.
         if len(self._due_by_kind) >= MAX_KINDS:
             self._due_by_kind.clear()
             self._sent_by_kind.clear()
@@ -62,6 +63,8 @@ def _facts(attempt: Attempt) -> dict[str, object]:
     work = attempt.work
     extras = attempt.extras
     where = attempt.services.where
+
+    # A large payload is not read, neither for its facts nor for its secrets.
     is_small = len(work.payload) <= MAX_PAYLOAD
     is_sealed = attempt.services.keyring is not None or MARK in extras.headers
     payload = decode_object(work.payload) if is_small and not is_sealed else None
@@ -78,4 +81,5 @@ def _facts(attempt: Attempt) -> dict[str, object]:
         for name in ("environment", "version", "node", "pod")
         if name in where
     }
+
     return {**found, **place, "queue": attempt.queue}

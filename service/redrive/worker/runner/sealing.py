@@ -24,7 +24,13 @@ def opened_work(keyring: Keyring | None, work: Work, queue: str) -> Work:
     extras = read_extras(work.extras)
     keys = extras.tenant, extras.idempotency_key, extras.ordering_key
     whose = Whose(work.kind, queue, *keys)
-    payload = open_payload(keyring, work.payload, whose, extras.headers)
+    payload = open_payload(
+        keyring,
+        work.payload,
+        whose,
+        extras.headers,
+    )
+
     return msgspec.structs.replace(work, payload=payload.decode())
 
 
@@ -55,7 +61,11 @@ def sealed_side_effect(
     """Return the message that reports a side effect."""
     if keyring is not None:
         what, detail = keyring.seal_side_effect(what, detail, *key)
-    return SideEffect(*key, what, encode_json(detail).decode())
+    return SideEffect(
+        *key,
+        what,
+        encode_json(detail).decode(),
+    )
 
 
 def sealed_settlement(
@@ -74,4 +84,5 @@ def sealed_settlement(
         message=sealed["message"],
         detail=sealed["detail"],
     )
+
     return replace(settlement, failure=failure)

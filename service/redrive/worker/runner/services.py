@@ -51,7 +51,9 @@ class Services:
         self.where = where
         self.keyring = keyring
         self.leaves_open = leaves_open
+
         self.secrets = secrets_of_environment(os.environ) | _known(handlers)
+        # No record may show the keys, either.
         if keyring is not None:
             self.secrets |= keyring.secrets
 
@@ -59,6 +61,7 @@ class Services:
         self.dependencies = Dependencies(send)
         self.notes = NoteBook(send)
         self.hooks = Hooks(handlers.on_dead)
+
         self.seed: str | None = None
         """Seed of `job.random` in a replay; else each attempt has its own."""
         self.on_error: Callable[[BaseException], None] | None = None

@@ -10,6 +10,7 @@ async def run_traced(attempt: Attempt, tracing: Tracing) -> NotComplete | None:
     """Run an attempt in a span. If its trace is kept, the attempt knows it."""
     work = attempt.work
     headers = read_extras(work.extras).headers
+
     with tracing.process(
         attempt.queue,
         work.kind,

@@ -67,11 +67,13 @@ class EndLog:
         level = _LEVELS.get(report.outcome, logging.INFO)
         if report.reason in TOO_OLD and self._is_news(held.kind, now):
             level = logging.WARNING
+
         if logger.isEnabledFor(level) and self._has_line(held, report, now):
             logger.log(level, report.outcome.logged, extra=_fields(held, report))
 
     def _has_line(self, held: ClaimedJob, report: Report, now: float) -> bool:
         """Return True if this end gets a log line of its own."""
+        # A release is at level debug, or it is the one warning of its minute.
         if report.outcome is Outcome.RELEASE or logger.isEnabledFor(logging.DEBUG):
             return True
 
@@ -83,6 +85,7 @@ class EndLog:
             error_class=failure.error_class,
             fingerprint=failure.fingerprint,
         )
+
         return self._sampler.lets_through(sort, now)
 
     def _is_news(self, kind: str, now: float) -> bool:
@@ -90,8 +93,11 @@ class EndLog:
         logged_at = self._too_old_at.get(kind, float("-inf"))
         if now < logged_at + TOO_OLD_SECONDS:
             return False
+
+        # Any number of kinds may come, so this memory has a limit.
         if len(self._too_old_at) >= MAX_LABEL_SETS:
             self._too_old_at.clear()
+
         self._too_old_at[kind] = now
         return True
 
@@ -117,6 +123,7 @@ def _fields(held: ClaimedJob, report: Report) -> dict[str, object]:
         fields["retry_in"] = round(report.delay, 1)
     if report.reason in TOO_OLD:
         fields["fix"] = TOO_OLD[report.reason]
+
     if report.failure is not None:
         failure = fields[FAILURE] = _decode_failure(report.failure)
         fields["payload_version"] = failure["detail"].get("payload_version")

@@ -95,6 +95,7 @@ class LazyJobs(Sequence[ClaimedJob]):
             self._jobs = self._make()
             # free what they were made of, which is as large as they are
             self._make = list
+
         return self._jobs
 
     def __len__(self) -> int:
@@ -119,11 +120,17 @@ def held_from(
     """Return the jobs of claimed rows."""
     queues = batch.queues
     claims = {
-        lane.claim: Claim(lane.claim, batch.worker, lane.lane_no, lane.jobs)
+        lane.claim: Claim(
+            lane.claim,
+            batch.worker,
+            lane.lane_no,
+            lane.jobs,
+        )
         for lane in lanes
         if lane.claim is not None and lane.lane_no is not None
     }
     jobs: list[ClaimedJob] = []
+
     for row in rows:
         claim_id, id_, deliveries, attempt, kind, payload, extras, run_at, created = row
         claim = claims[claim_id]

@@ -52,6 +52,7 @@ class JobFlow:
         due_at = otherwise
         if self.exchange.is_settling:
             due_at = min(due_at, self.exchange.due_at(self._linger()))
+
         if self.free_slots():
             claim_at = max(self.polling.due_at(), self.exchange.available_at)
             due_at = min(due_at, claim_at)
@@ -69,22 +70,27 @@ class JobFlow:
         if now < self.exchange.available_at:
             self._hand_out()
             return
+
         self._report_breakers(now)
         if not self.drain.is_on:
             self._proceed_trial(now)
+
         self._settle_and_claim(now)
 
     def _settle_and_claim(self, now: float) -> None:
         free_slots = self.free_slots() if self.polling.is_due(now) else 0
         load = self._load(free_slots)
+
         match load:
             case Load.IDLE:
+                # Nothing waits for this worker, so its loop may stand still for a turn.
                 jobs = self.exchange.run(
                     now,
                     free_slots=free_slots,
                     linger=0.0,
                     lane_wait_ms=self.polling.lane_wait_ms(now),
                 )
+
             case Load.STEADY:
                 jobs = self.exchange.run(
                     now,
@@ -92,8 +98,10 @@ class JobFlow:
                     linger=self._linger(),
                 )
                 self._use_wait()
+
             case Load.CLAIM_FIRST:
                 jobs = self._claim_first(now, free_slots)
+
             case Load.BACKLOG:
                 jobs = self.exchange.run(
                     now,
@@ -102,6 +110,7 @@ class JobFlow:
                     meanwhile=self._use_wait,
                 )
                 self._use_wait()
+
             case _:
                 assert_never(load)
 
@@ -120,11 +129,20 @@ class JobFlow:
     def _claim_first(self, now: float, free_slots: int) -> Sequence[ClaimedJob]:
         """Claim, then settle while the new jobs are handed out. Returns no jobs."""
         jobs = self.exchange.claim(now, free_slots)
+        # If the claim failed, leave the database alone.
         if time.monotonic() < self.exchange.available_at:
             return jobs
+
+        # `_use_wait` hands these jobs out while the database settles.
         self.dispatch.load(jobs)
-        self.exchange.run(now, free_slots=0, linger=0.0, meanwhile=self._use_wait)
+        self.exchange.run(
+            now,
+            free_slots=0,
+            linger=0.0,
+            meanwhile=self._use_wait,
+        )
         self._use_wait()
+
         return ()
 
     def _linger(self) -> float:
@@ -135,6 +153,7 @@ class JobFlow:
         looks_for_lanes = self.exchange.claims.looks_for_lanes
         is_backlog = jobs and self.polling.expects_more and not looks_for_lanes
         may_wait = is_backlog and not self.dispatch
+
         self.dispatch.load(jobs)
         if may_wait and self.free_slots():
             return  # they are handed out while the next exchange is under way
@@ -149,6 +168,7 @@ class JobFlow:
         and its end.
         """
         self._hand_out()
+
         for runner in self.pool.runners:
             if runner.takes_any:
                 for message in runner.receive() or ():
@@ -168,6 +188,7 @@ class JobFlow:
         for held, release in self.dispatch.claimed(jobs):
             self.exchange.settle(held, release)
 
+        # Count them only now, when no job waits for it.
         self.exchange.claims.handed_out(claimed)
 
     def _proceed_trial(self, now: float) -> None:
@@ -176,6 +197,7 @@ class JobFlow:
         except psycopg.Error as error:
             self.telemetry.database_error("trial", error)
             return
+
         if given_back is not None:
             self.exchange.settle(*given_back)
 

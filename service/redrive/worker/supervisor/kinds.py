@@ -27,8 +27,10 @@ class KnownKinds:
         registered = self._kinds.keys(), self.holds()
         self._kinds = kinds
         self._policies = {name: Policy(**kind.policy) for name, kind in kinds.items()}
+
         prefixes = [name for name in kinds if name.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
+
         return registered != (kinds.keys(), self.holds())
 
     def names(self) -> list[str]:
@@ -66,11 +68,13 @@ class KnownKinds:
         """
         usual = RedriveTerms()
         terms: dict[str, RedriveTerms] = {}
+
         for name, kind in self._kinds.items():
             terms[name] = RedriveTerms(kind.redrive_rate, kind.repeatable)
 
         unusual = [name for name in self._prefixes if terms[name] != usual]
         covered = tuple(prefix[:-1] for prefix in unusual)
+
         return {
             name: own
             for name, own in terms.items()

@@ -110,11 +110,17 @@ class Supervisor:
             suspension=self._suspension,
             memory=options.memory_limit,
         )
+
         self._capacity = Capacity(options.slots)
         self._dispatch = Dispatch(self._pool, self._capacity, self._kinds)
         self._breakers = Breakers()
         self._polling = Polling(self._ticked_at)
-        self._link = Link(options.database, "redrive worker", lock_timeout=LOCK_TIMEOUT)
+        self._link = Link(
+            options.database,
+            "redrive worker",
+            lock_timeout=LOCK_TIMEOUT,
+        )
+
         self._guards = Guards(
             ttl=options.ttl,
             pool=self._pool,
@@ -134,12 +140,14 @@ class Supervisor:
             "redrive heartbeat",
             synchronous_commit="off",
         )
+
         self._standstill = Standstill(
             options.ttl,
             options.queues,
             self._kinds.names,
             self.exchange_age,
         )
+
         self._heartbeat = Heartbeat(
             self._heartbeat_link,
             options.ttl,
@@ -162,6 +170,7 @@ class Supervisor:
         self._progress_book = ProgressBook()
         self._samples: deque[Sampled] = deque(maxlen=MAX_SAMPLES)
         self._schedules = Schedules(self._options.where.get("version", ""))
+
         link = GuestLink(self._link, "redrive maintenance", **MAINTENANCE_SETTINGS)
         self._maintenance = Maintenance(
             link,
@@ -194,6 +203,7 @@ class Supervisor:
         """Build what the loop asks the database with."""
         queues = self._options.queues
         self._identity = Identity(self._registration, self._heartbeat)
+
         self._exchange = Exchange(
             link=self._link,
             identity=self._identity,
@@ -202,6 +212,7 @@ class Supervisor:
             telemetry=self._telemetry,
             on_refused=self._refused,
         )
+
         self._empty_check = EmptyCheck(self._link, queues, self._telemetry)
         self._queue_check = QueueCheck(self._link, queues, self._telemetry)
 
@@ -216,6 +227,7 @@ class Supervisor:
             progress=self._progress_book,
             samples=self._samples,
         )
+
         self._crashes = Crashes(
             pool=self._pool,
             kinds=self._kinds,
@@ -225,6 +237,7 @@ class Supervisor:
             telemetry=self._telemetry,
             where=self._options.where,
         )
+
         self._job_flow = JobFlow(
             link=self._link,
             identity=self._identity,
@@ -237,6 +250,7 @@ class Supervisor:
             inbox=self._inbox,
             telemetry=self._telemetry,
         )
+
         self._welcome = Welcome(
             kinds=self._kinds,
             schedules=self._schedules,
@@ -263,6 +277,7 @@ class Supervisor:
             inbox=self._inbox,
             telemetry=self._telemetry,
         )
+
         self._runner_care = RunnerCare(
             pool=self._pool,
             limits=self._limits,
@@ -277,6 +292,7 @@ class Supervisor:
             if options.reload
             else None,
         )
+
         self._shutdown = Shutdown(
             drain=self._drain,
             pool=self._pool,
@@ -325,12 +341,15 @@ class Supervisor:
     def exchange_age(self, now: float) -> float:
         """Return for how many seconds no necessary exchange has succeeded.
 
-        Any thread may call it.
+        Any thread may call it. `now` is monotonic.
         """
         return max(0.0, now - self._exchange.answered_at)
 
     def health(self, now: float) -> Health:
-        """Return the health of this worker. Any thread may call it."""
+        """Return the health of this worker.
+
+        Any thread may call it. `now` is monotonic.
+        """
         beat_seconds = self._heartbeat.silent_seconds(now)
         return Health(
             loop_seconds=now - self._ticked_at,
@@ -356,6 +375,7 @@ class Supervisor:
 
             self._pool.see_out(SEE_OUT_SECONDS if self._telemetry.tracing else 0.0)
         finally:
+            # Whatever has ended the loop, no runner may outlive it.
             self._pool.kill()
             self._heartbeat.stop()
             self._maintenance.stop(LAST_WORDS_SECONDS)
@@ -377,6 +397,7 @@ class Supervisor:
     def _turn(self) -> None:
         self._wait()
         now = self._ticked_at = time.monotonic()
+
         if self._drain.begins():
             self._shutdown.begin()
         if now >= self._housekeeping_at:
@@ -393,11 +414,13 @@ class Supervisor:
         seconds = max(0.0, due_at - time.monotonic())
         if seconds > READY_SECONDS and not self._is_busy():
             self._exchange.claims.get_ready()
+
         self._runner_care.wait(seconds)
 
     def _housekeep(self, now: float) -> None:
         seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
         self._housekeeping_at = now + seconds
+
         self._runner_care.look_after(now)
         if not self._exchange.is_needed(self._job_flow.free_slots()):
             self._exchange.not_needed(now)
@@ -406,6 +429,8 @@ class Supervisor:
         self._polling.longest = self._heartbeat.longest_poll
         self._polling.delay = self._heartbeat.delay
         self._capacity.turn_seconds = self._polling.turn_seconds
+
+        # Maintenance adds unwanted jobs in a thread of its own.
         while self._unwanted:
             self._pool.cancel(self._unwanted.popleft())
 
@@ -439,6 +464,8 @@ class Supervisor:
     def _stop_when_empty(self, now: float) -> None:
         if self._pool.held() or self._exchange.is_settling or self._dispatch:
             return
+
+        # Before a runner is ready and has claimed, nobody knows if there are jobs.
         if self._polling.expects_more or not self._kinds or self._identity.me is None:
             return
         if self._empty_check.is_empty(now, self._kinds.names()):

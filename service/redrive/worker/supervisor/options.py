@@ -13,6 +13,9 @@ class WorkerOptions:
     """Options of a worker. Durations are in seconds, `memory_limit` is in bytes.
 
     Attributes:
+        handlers: the registry, as `module:attribute`; empty = none.
+        targets: the path of the file of HTTP targets; empty = none.
+        slots: of each runner.
         queues: the queues to claim from; None = all.
         where: details of this worker that are kept with every failure.
         environment: names of the variables that runners get.

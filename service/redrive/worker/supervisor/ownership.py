@@ -47,6 +47,7 @@ class Ownership:
         self.drop_lost()
         if self.suspension.is_on and has_answer:
             self._resume()
+
         self.retire_left(now)
 
     def drop_lost(self) -> None:
@@ -60,7 +61,9 @@ class Ownership:
 
         lost = self.identity.leave_lost()
         logger.warning("declared lost", extra={"workers": sorted(lost)})
+
         given_up = self.pool.give_up(lost)
+        # What they have completed is still settled, so read it before `forget`.
         for runner in given_up:
             self.inbox.read_last(runner)
 
@@ -94,6 +97,7 @@ class Ownership:
         """
         if not self.identity.left or now < self.exchange.available_at:
             return
+
         try:
             self.identity.retire(self.link, self._known())
         except psycopg.Error as error:

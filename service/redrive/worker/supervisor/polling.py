@@ -135,10 +135,13 @@ class Polling:
         Returns True if the next poll comes sooner for it.
         """
         due_at = self.due_at()
+        # The delay counts from the first notification since the last poll.
         if not self._was_notified:
             self._heeds_at = now + self.delay
+
         self._was_notified = True
         self._active_at = now
+
         return self.due_at() < due_at
 
     def looked(self) -> None:
@@ -174,9 +177,11 @@ class Polling:
         """
         if count:
             self._active_at = now
+
         self._least_seconds = least_seconds(count, now - self._polled_at)
         self._polled_at = now
         self._expects_more = count == want
+
         if not self._expects_more:
             self.found_nothing(now, chance)
 
@@ -185,9 +190,11 @@ class Polling:
     ) -> None:
         """Learn how long claims wait for others. `has_waited`: this one had to."""
         if not has_waited and not count:
+            # Nothing was due, and no other worker was in the way.
             self._waits_since = None
         elif self._waits_since is None and has_waited:
             self._waits_since = asked_at
+
         if count:
             since = now if self._waits_since is None else self._waits_since
             self.turn_seconds = now - since
@@ -219,6 +226,7 @@ class Polling:
         self._rests_until = now + rest * (0.5 + chance)
         self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
 
+        # A job that becomes due in the meantime ends the rest of the interval.
         if self._lanes_due_at > now:
             self.lanes_due(self._lanes_due_at)
 
@@ -226,6 +234,8 @@ class Polling:
         """Poll again soon: another worker claimed there, and may have left jobs."""
         seconds = BUSY_LANE_SECONDS * max(1, self.others)
         seconds = min(MAX_BUSY_LANE_SECONDS, seconds)
+
         share = min(MAX_BUSY_TURN_SECONDS, BUSY_TURN_SHARE * self.turn_seconds)
         seconds = max(seconds, share)
+
         self.no_later_than(now + seconds * (0.5 + chance))

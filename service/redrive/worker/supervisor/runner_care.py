@@ -51,6 +51,7 @@ class RunnerCare:
         """Replace runners that have ended, grown, or run old code."""
         self.limits.stop_condemned()
         self.limits.enforce_memory()
+
         for runner in self.pool.dead():
             self._read_out(runner)
 
@@ -83,8 +84,11 @@ class RunnerCare:
             hello = self.inbox.handle(runner, message)
             if hello is None:
                 continue
+
+            # A runner that becomes ready now was not suspended with the others.
             if self.suspension.is_on:
                 self.suspension.begin()
+
             # A runner with outdated code is on its way out.
             if self.pool.is_current(runner):
                 self.welcome.learn(hello)

@@ -33,10 +33,13 @@ class Shutdown:
         """Give back the jobs that have not started, and let the others finish."""
         held = self.pool.held()
         logger.info("draining", extra={"jobs": held, "seconds": self.drain.seconds})
+
         for job in self.dispatch.give_up():
             self.exchange.settle(job, Release("shutdown"))
+
         for job, report in self.breakers.give_up():
             self.exchange.ended(job, report)
+
         self.pool.stop()
 
     def proceed(self, now: float) -> None:
@@ -48,12 +51,15 @@ class Shutdown:
 
             return
 
+        # Jobs that somebody has locked delay the end only until time is up.
         is_held_up = self.exchange.is_held_up and is_over
         if self.exchange.is_settling and not is_held_up:
             return
 
         self.identity.leave()
         self.ownership.retire_left(now)
+
+        # If an identity could not be retired, the next turn tries again.
         if is_held_up:
             self._end_before_locked()
         elif not self.identity.left:

@@ -110,6 +110,7 @@ class Telemetry:
         )
         """Waits by kind, for the series; the metric shows them by queue."""
         self.end_log = EndLog()
+
         for queue in queues or ("*",):
             metrics.up.set((queue,), 1)
 
@@ -171,6 +172,7 @@ class Telemetry:
         metrics.stale.create((queue, kind))
         metrics.wait.observe((queue,), ())
         metrics.time_to_dlq.observe((queue,), ())
+
         for why in RELEASES:
             metrics.released.create((queue, why))
 
@@ -185,7 +187,13 @@ class Telemetry:
         # only this figure needs our clock to agree with the database's
         now = datetime.now(UTC)
         for of_lane in _by_lane(jobs):
-            self._claimed_from(of_lane[0].queue, of_lane, now, cost)
+            self._claimed_from(
+                of_lane[0].queue,
+                of_lane,
+                now,
+                cost,
+            )
+
         if logger.isEnabledFor(logging.DEBUG):
             _log_claimed(jobs)
 
@@ -194,10 +202,17 @@ class Telemetry:
     ) -> None:
         """Count the claimed jobs of one lane."""
         if self.tracing is not None and not self.tracing.is_overrun:
-            self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
+            self.tracing.call(
+                "receive",
+                queue,
+                cost,
+                len(jobs),
+                _created(jobs),
+            )
 
         waits = _waits(jobs, now)
         self.metrics.wait.observe((queue,), waits)
+
         for labels, values in _seconds_by_kind(zip(jobs, waits, strict=True)).items():
             self._show(*labels)
             self.waits.observe(labels, values)
@@ -206,7 +221,12 @@ class Telemetry:
         """Trace settlements that were written in `cost` seconds."""
         if self.tracing is not None and not self.tracing.is_overrun:
             for queue, count in Tally(held.queue for held in jobs).items():
-                self.tracing.call("settle", queue, cost, count)
+                self.tracing.call(
+                    "settle",
+                    queue,
+                    cost,
+                    count,
+                )
 
     def completed(
         self,
@@ -244,6 +264,7 @@ class Telemetry:
         self.metrics.duration.observe(labels, (report.seconds,))
         if report.trace is not None:
             self.metrics.duration.exemplify(labels, report.seconds, report.trace)
+
         self._count_reason(held, report)
 
     def _count_reason(self, held: ClaimedJob, report: Report) -> None:
@@ -333,6 +354,7 @@ class Telemetry:
                 "sqlstate": state,
                 "in_a_row": self.errors_in_a_row,
             }
+            # These texts are known to hold no values.
             is_refused_login = isinstance(error, CannotLogIn)
             extra["why"] = str(error) if is_refused_login else refusal(error)
             logger.warning("database error", extra=extra)
@@ -348,6 +370,7 @@ class Telemetry:
         """Show the current figures. `inflight`: jobs of runners by queue and kind."""
         metrics = self.metrics
         counts = {labels: float(count) for labels, count in inflight.items()}
+
         metrics.inflight.replace(counts)
         metrics.timeout.replace(_longest(inflight, timeout_of))
         metrics.slots.set((), slots)
@@ -369,6 +392,7 @@ def _longest(
         timeout = timeout_of(kind)
         if isfinite(timeout):
             longest[queue,] = max(timeout, longest.get((queue,), 0.0))
+
     return longest
 
 
@@ -415,12 +439,17 @@ def _log_claimed(jobs: Iterable[ClaimedJob]) -> None:
 
 def _log_completed(finished: Iterable[tuple[ClaimedJob, float]]) -> None:
     for held, seconds in finished:
-        fields = {"job": held.id, "kind": held.kind, "seconds": round(seconds, 4)}
+        fields = {
+            "job": held.id,
+            "kind": held.kind,
+            "seconds": round(seconds, 4),
+        }
         logger.debug(Outcome.COMPLETE.logged, extra=fields)
 
 
 def _created(jobs: Iterable[ClaimedJob]) -> list[object]:
     """Return the contexts in which some of these jobs were enqueued."""
+    # A search is cheaper than to decode the extras of every job.
     traced = (
         held.extras
         for held in jobs

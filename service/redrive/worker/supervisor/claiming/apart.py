@@ -55,6 +55,7 @@ class Apart:
         self._pending = pending
         self._telemetry = telemetry
         self._on_refused = on_refused
+
         self._abandoned: set[tuple[int, int]] = set()
         self._pause = FIRST_PAUSE
         self._retry_at = 0.0
@@ -89,6 +90,7 @@ class Apart:
         parts = [batch]
         give_up_at = time.monotonic() + SEARCH_SECONDS
         is_any_settled = False
+
         while parts:
             part = parts.pop()
             if time.monotonic() > give_up_at:
@@ -100,6 +102,7 @@ class Apart:
             except psycopg.Error as error:
                 self._telemetry.database_error("settle", error)
                 if trouble(error) is Trouble.LOST:
+                    # The other parts would fail alike.
                     give_up_at = 0.0
 
                 parts += self._failed(part, error)
@@ -115,6 +118,7 @@ class Apart:
             self._pending.set_aside(part, outcome_unknown=True)
             return ()
 
+        # Look for the job that fails in each half.
         if len(part) > 1:
             first, second = part.halves()
             return second, first
@@ -138,22 +142,31 @@ class Apart:
         Returns True if any job was settled. Raises psycopg.Error.
         """
         with self._link.use() as conn, conn.transaction():
+            # `busy` locks the free jobs, so that no session can lock them in between.
             busy = store.busy(conn, sorted(held.id for held in part.held()))
             locked, free = part.parted(busy)
             claims = free.claims()
+
             answer = exchange(conn, free.columns(claims, self._identity.me), None)
             self._end_left_open(conn, locked)
 
         self._abandoned -= _keys(free)
         self._pending.set_aside(locked)
-        stale = self._pending.done(free, claims, answer.completed, answer.settled)
+        stale = self._pending.done(
+            free,
+            claims,
+            answer.completed,
+            answer.settled,
+        )
         self._identity.clear_suspicion(stale)
+
         return bool(free)
 
     def _end_left_open(self, conn: store.Connection, locked: SettlementBatch) -> None:
         """End the transactions that dead handlers left open. Raises psycopg.Error."""
         left = self._abandoned & _keys(locked)
         ended = store.end_left_open(conn, sorted(left)) if left else ()
+
         if ended:
             logger.info(
                 "ended transactions of dead runners",
@@ -175,6 +188,7 @@ class Apart:
                 self._settle_free(SettlementBatch([], [(form, held)]))
             except psycopg.Error as error:
                 self._telemetry.database_error("settle", error)
+                # Another form helps only if the database refused the data.
                 if trouble(error) is Trouble.DATA:
                     continue
 

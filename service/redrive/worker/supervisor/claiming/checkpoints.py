@@ -24,7 +24,14 @@ class _Waiting:
 
     def say(self, *, is_kept: bool) -> None:
         message = self.message
-        self.answer(CheckpointKept(message.id, message.deliveries, message.n, is_kept))
+        self.answer(
+            CheckpointKept(
+                message.id,
+                message.deliveries,
+                message.n,
+                is_kept,
+            )
+        )
 
 
 class Checkpoints:
@@ -58,7 +65,9 @@ class Checkpoints:
         noted = [_noted(one.held, one.message.data) for one in waiting]
         found = store.keep_checkpoints(conn, noted)
         self.is_unanswered = False
+
         for key, one in list(self._waiting.items()):
+            # Jobs that this worker no longer holds are not in the answer.
             is_kept = found.get(key)
             if is_kept is False:
                 self._again_at = now + AGAIN_SECONDS

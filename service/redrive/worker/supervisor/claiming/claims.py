@@ -52,13 +52,21 @@ class Claims:
             self._claimant = worker
             self._last_claim = 0
             self._lanes.start_over()
+
         if not conn.has_settings:  # a pooler's: other workers wait for it
             lane_wait_ms = min(lane_wait_ms, LANE_WAIT_MS)
 
         request = None
         if free_slots:
-            request = self._request(conn, worker, free_slots, lane_wait_ms, now)
+            request = self._request(
+                conn,
+                worker,
+                free_slots,
+                lane_wait_ms,
+                now,
+            )
 
+        # Forget the notification only now, because the request depends on it.
         self._polling.looked()
         return request
 
@@ -76,6 +84,8 @@ class Claims:
             now,
             was_notified=polling.was_notified,
         )
+        # Without a lane there is nothing to claim. Otherwise, the look waits until
+        # the jobs of the known lanes are on their way.
         if self.looks_for_lanes and not self._lanes.known:
             self.look(conn)
 
@@ -109,11 +119,18 @@ class Claims:
 
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(count, cost)
+
         has_waited = any(lane.upto is None for lane in answer.lanes)
+        # An idle worker that found nothing, without a wait, knows the cost of a poll.
         if request.lane_wait_ms and not (count or has_waited):
             self._polling.took(cost)
 
-        self._pace(request, count, is_any_busy=is_any_busy, has_waited=has_waited)
+        self._pace(
+            request,
+            count,
+            is_any_busy=is_any_busy,
+            has_waited=has_waited,
+        )
         self._cost = cost
 
         if not count:
@@ -129,7 +146,13 @@ class Claims:
         now = time.monotonic()
         chance = random.random()
         self._polling.claimed(count, request.want, now, chance)
-        self._polling.had_turn(count, self.asked_at, now, has_waited=has_waited)
+        self._polling.had_turn(
+            count,
+            self.asked_at,
+            now,
+            has_waited=has_waited,
+        )
+
         if is_any_busy:
             self._polling.was_busy(now, chance)
 
@@ -148,7 +171,12 @@ class Claims:
         found = store.lanes(conn, self._lanes.queues)
         ended = time.monotonic()
 
-        due_in = self._lanes.replace(found, began, ended, self._polling.others)
+        due_in = self._lanes.replace(
+            found,
+            began,
+            ended,
+            self._polling.others,
+        )
         self._polling.lanes_due(None if due_in is None else began + due_in)
         if self._lanes.known - before:
             self._polling.expect_more()

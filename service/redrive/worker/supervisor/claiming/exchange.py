@@ -71,9 +71,21 @@ class Exchange:
         self._identity = identity
         self._polling = polling
         self._telemetry = telemetry
-        self.claims = Claims(link, identity, lanes, polling, telemetry)
+        self.claims = Claims(
+            link,
+            identity,
+            lanes,
+            polling,
+            telemetry,
+        )
         self._pending = PendingSettlements(telemetry)
-        self._apart = Apart(link, identity, self._pending, telemetry, on_refused)
+        self._apart = Apart(
+            link,
+            identity,
+            self._pending,
+            telemetry,
+            on_refused,
+        )
         self._side_effects = SideEffects()
         self._checkpoints = Checkpoints()
         self._hold_off_until = 0.0
@@ -186,6 +198,7 @@ class Exchange:
                 meanwhile,
             )
 
+        # Ask only now, because the call may have shown that the database is away.
         if time.monotonic() >= self.available_at:
             self._apart.retry(now)
 
@@ -223,7 +236,9 @@ class Exchange:
                     return []
 
                 self._side_effects.send(conn, now)
+                # From here on, a failure may hide claimed jobs; see `_is_unread`.
                 asked = conn if request else None
+
                 columns = settlements.columns(claims, self._identity.me)
                 answer, cost = _timed_exchange(conn, columns, request, meanwhile)
         except psycopg.Error as error:
@@ -264,8 +279,10 @@ class Exchange:
     ) -> Sequence[ClaimedJob]:
         if answer.claim_error is None:
             return self.claims.learn(request, answer, cost)
+
         self._telemetry.database_error("claim", answer.claim_error)
         self._failed(answer.claim_error, SettlementBatch([], []), asked)
+
         return []
 
     def look_for_lanes(self) -> None:
@@ -305,31 +322,42 @@ class Exchange:
         """
         self.claims.looks_for_lanes = False
         problem = trouble(error)
+
         match problem:
             case Trouble.LOST:
                 self._put_back(settlements, outcome_unknown=True)
                 self._identity.leave()
+
+            # Checkpoints are sent first and by themselves, so one of them was refused.
             case Trouble.DATA if self._checkpoints.is_unanswered:
                 self._checkpoints.refuse()
                 self._put_back(settlements)
+
+            # A refused side effect is dropped: no settlement may wait behind it.
             case Trouble.DATA if self._side_effects.is_taken or settlements:
                 self._side_effects.drop()
                 self._apart.settle(settlements)
+
             case Trouble.FATAL | Trouble.AGAIN if _may_be_of_one_job(
                 error,
                 settlements,
             ):
                 self._settle_in_parts(settlements)
+
+            # Nothing was claimed unseen, so the identity can stay.
             case Trouble.AGAIN if not _is_unread(settlements, asked):
                 self._try_again(settlements, AGAIN_SECONDS)
+
             case Trouble.AGAIN | Trouble.DATA | Trouble.FATAL:
                 self._try_again(settlements, BACK_OFF_SECONDS)
                 self._identity.leave()
+
             case _:
                 assert_never(problem)
 
     def _settle_in_parts(self, settlements: SettlementBatch) -> None:
         """Settle each job by itself, and send side effects later."""
+        # An empty batch: this puts back the side effects alone.
         self._put_back(SettlementBatch([], []))
         self._side_effects.wait_until(time.monotonic() + BACK_OFF_SECONDS)
         self._apart.settle(settlements)
@@ -337,6 +365,7 @@ class Exchange:
     def _try_again(self, settlements: SettlementBatch, seconds: float) -> None:
         """Send all of a failed call again, after about this delay."""
         self._put_back(settlements)
+        # Workers that failed together must not return together.
         delay = seconds * random.uniform(0.1, 1.1)
         self._hold_off_until = time.monotonic() + delay
 

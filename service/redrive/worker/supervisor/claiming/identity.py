@@ -38,10 +38,12 @@ class Identity:
     def take(self, conn: store.Connection) -> int:
         """Return the identity to claim for, registered if needed. Raises psycopg.Error."""
         if self.me is None:
+            # Count from before the call: the server may run it at once.
             sent = time.monotonic()
             self.me = store.register(conn, self._describe())
             self._heartbeat.heard(self.me, sent)
             logger.info("registered", extra={"worker": self.me})
+
         return self.me
 
     @property
@@ -69,8 +71,10 @@ class Identity:
         lost = self._heartbeat.lost()
         if self.me in lost:
             self.me = None
+
         self.left |= lost
         self._heartbeat.leave(lost)
+
         return lost
 
     def clear_suspicion(self, jobs: Iterable[ClaimedJob]) -> None:
@@ -92,6 +96,7 @@ class Identity:
 
         for worker, jobs in kept.items():
             if jobs and worker in self._closed:
+                # Its unknown jobs were given back. Its known ones are not settled yet.
                 continue
 
             with link.use() as conn:
@@ -117,8 +122,10 @@ class Identity:
     def _refund_crashes(self, conn: store.Connection, worker: int) -> None:
         if worker not in self._innocent:
             return
+
         refunded = store.forgive(conn, self._innocent[worker])
         del self._innocent[worker]
+
         if refunded:
             extra = {"worker": worker, "jobs": len(refunded)}
             logger.info("took back what jobs were charged for our silence", extra=extra)

@@ -65,12 +65,15 @@ class LaneBook:
         self._seen: dict[Lane, float] = {}  # when each was last known to hold jobs
         self._remembered_at = 0.0
         self._places: dict[Lane, Place] = {}
+
         self._claims = 0
         self._partial_claims = 0
         self._looked: dict[Lane, int] = {}  # the last claim to look at each
+
         self._sweep_at = 0.0
         self._fresh_until = 0.0
         self._may_look_at = 0.0
+
         self._ready: tuple[list[Lane], list[Place], LaneArrays] | None = None
 
     @property
@@ -105,6 +108,7 @@ class LaneBook:
         """
         due_in = dict(found)
         self._remember(due_in, ended)
+
         cost = ended - began
         pause = COST_FACTOR * cost
         if cost >= DEAR_SECONDS:
@@ -123,6 +127,7 @@ class LaneBook:
         would be ignored until the next look.
         """
         self._ready = None
+
         since = min(self._remembered_at, now - REFRESH_SECONDS)
         self._seen |= dict.fromkeys(found, now)
         self._seen = {lane: at for lane, at in self._seen.items() if at >= since}
@@ -151,6 +156,7 @@ class LaneBook:
         order, places, arrays = self._ready or self._next()
         # If another worker has swept a lane for all, the claim leaves it out.
         sweeps = None if now >= self._sweep_at else False
+
         return ClaimRequest(
             worker=worker,
             lanes=order,
@@ -179,10 +185,12 @@ class LaneBook:
         """Return the lanes by priority, or with the longest waiting one first."""
         looked = self._looked
         order = sorted(self._lanes, key=lambda lane: (lane.priority, looked[lane]))
+
         if self._partial_claims == AGING_SHARE - 1:
             oldest = min(order, key=looked.__getitem__)
             order.remove(oldest)
             order.insert(0, oldest)
+
         return order
 
     def learn(
@@ -199,16 +207,23 @@ class LaneBook:
 
         busy = set[int | None]()
         looked_at = 0
+
         for lane_no, jobs, upto, upto_id, as_of, _ in found:
+            # A row without a lane says that all lanes were looked at.
             looked_at = max(looked_at, lane_no or len(request.lanes))
             if upto is None:
+                # Another worker claims from this lane.
                 busy.add(lane_no)
             elif lane_no is None:
                 self._looked_at_all(request.lanes, upto)
             else:
                 busy.discard(lane_no)  # the claim has waited for it
                 lane = request.lanes[lane_no - 1]
-                reached = Place(upto, upto_id or 0, as_of or 0)
+                reached = Place(
+                    upto,
+                    upto_id or 0,
+                    as_of or 0,
+                )
                 self._move_on(lane, reached, jobs, now)
 
         self._count_looks(request.lanes, looked_at)
@@ -230,6 +245,7 @@ class LaneBook:
         """Note that a claim has looked at the first `looked_at` of these lanes."""
         self._claims += 1
         self._looked |= dict.fromkeys(lanes[:looked_at], self._claims)
+
         if looked_at in {0, len(lanes)}:
             self._partial_claims = 0
         else:
@@ -243,7 +259,12 @@ class LaneBook:
             if place.run_at > now:
                 self._places[lane] = START
             elif place.run_at < now - LATE_COMMIT:
-                self._places[lane] = Place(now - LATE_COMMIT, 0, place.as_of)
+                # From there on, each claim also finds jobs that are committed late.
+                self._places[lane] = Place(
+                    now - LATE_COMMIT,
+                    0,
+                    place.as_of,
+                )
 
     def start_over(self) -> None:
         """Forget the places: the claims that they are based on may be forgotten too."""

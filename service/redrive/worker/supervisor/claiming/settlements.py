@@ -56,15 +56,19 @@ class SettlementBatch:
         reports = [
             (report, held.claim.id, held.worker) for report, held in self.reports
         ]
+
+        # In most batches, all claims are of the current identity: nothing to sort.
         if any(claim.worker != identity for claim in claims):
             completions.sort(key=lambda completion: completion[3] == identity)
             reports.sort(key=lambda report: report[2] == identity)
 
+        # A claim becomes empty if this batch has all jobs that are left of it.
         ended = [
             claim.id
             for claim, jobs in claims.items()
             if jobs == claim.left and claim.worker == identity
         ]
+
         return Settlements(
             completions=completions,
             reports=reports,
@@ -90,12 +94,22 @@ class SettlementBatch:
         """Split the batch. Neither part is empty if there are two settlements."""
         if self.completions and self.reports:
             return replace(self, reports=[]), replace(self, completions=[])
+
         done = self.completions
         ended = self.reports
         i = len(done) // 2
         j = len(ended) // 2
-        first = SettlementBatch(done[:i], ended[:j], self.has_results)
-        second = SettlementBatch(done[i:], ended[j:], self.has_results)
+        first = SettlementBatch(
+            done[:i],
+            ended[:j],
+            self.has_results,
+        )
+        second = SettlementBatch(
+            done[i:],
+            ended[j:],
+            self.has_results,
+        )
+
         return first, second
 
     def parted(
@@ -150,8 +164,10 @@ class PendingSettlements:
         """Take an attempt that did not succeed. `aside`: its job may be locked."""
         batch = self._aside if aside else self._waiting
         batch.reports.append((report, held))
+        # If the handler completed the job, only the answer tells how it ended.
         if not report.completed_by_handler:
             self._telemetry.ended(held, report)
+
         self._note()
 
     def _note(self) -> None:
@@ -169,6 +185,7 @@ class PendingSettlements:
         taken = replace(self._waiting, has_results=self.has_results)
         self._waiting = SettlementBatch([], [])
         self._first_at = float("inf")
+
         return taken
 
     def take_aside(self) -> SettlementBatch:
@@ -221,9 +238,11 @@ class PendingSettlements:
             returned += [held for held in taken.completions if held.id not in completed]
 
         for report, held in taken.reports:
+            # Its row is normally gone. If not, its transaction was rolled back.
             if report.completed_by_handler:
                 self._resolved(held, report, was_rolled_back=held.id in settled)
             elif held.id not in settled:
+                # A job whose process crashed is not returned: it stays suspect.
                 (crashed if report.losses else returned).append(held)
 
         if (returned or crashed) and not self._sent_before:
@@ -243,6 +262,7 @@ class PendingSettlements:
 
 
 def _joined(first: SettlementBatch, second: SettlementBatch) -> SettlementBatch:
+    # The next `take` says if there are results.
     return SettlementBatch(
         first.completions + second.completions,
         first.reports + second.reports,
@@ -258,9 +278,12 @@ def storable_forms(held: ClaimedJob, report: Report, refusal: str) -> Iterator[R
         category=Category.OTHER,
         kind=held.kind,
     )
+
     has_failure = report.failure is not None
     failure = msgspec.json.encode(constant.record()).decode() if has_failure else None
+
     yield msgspec.structs.replace(report, failure=failure)
+
     # The last one holds nothing that came from a handler: whatever was refused, the job
     # must not stay claimed.
     yield Report(

@@ -39,6 +39,7 @@ class SideEffects:
         """Send the side effects taken. Raises psycopg.Error."""
         if not self._taken:
             return
+
         again = store.side_effects(conn, self._taken)
         self._waiting += [each for each in self._taken if each[1].id in again]
         self._due_at = now + AGAIN_SECONDS

@@ -33,7 +33,12 @@ class EmptyCheck:
         self._due_at = now + CHECK_SECONDS
         try:
             with self._link.use() as conn:
-                return not store.is_pending(conn, self._queues, kinds, SOON_SECONDS)
+                return not store.is_pending(
+                    conn,
+                    self._queues,
+                    kinds,
+                    SOON_SECONDS,
+                )
         except psycopg.Error as error:
             self._telemetry.database_error("pending", error)
             return False

@@ -74,12 +74,15 @@ class Breakers:
         self._settings: dict[str, Dependency] = {}
         self._of_kind: dict[str, tuple[str, ...]] = {}
         self._prefixes: list[str] = []
+
         self._failures = Tally[str]()
         self._successes = Tally[str]()
+
         self._standing: dict[str, Standing] = {}
         self._held: list[tuple[ClaimedJob, Report]] = []
         self._probing: dict[str, float] = {}  # until when the probe is this worker's
         self._ahead: dict[str, int] = {}  # jobs given back since it opened
+
         self._check_at = 0.0
         self._quiet_until = 0.0
         self._said: OpenBreakers | None = None
@@ -90,8 +93,11 @@ class Breakers:
         """Take the dependencies of a runner's handlers."""
         self._settings = {dependency.name: dependency for dependency in dependencies}
         self._of_kind = {kind: names for kind, names in of_kind.items() if names}
+
         prefixes = [kind for kind in self._of_kind if kind.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
+
+        # A new runner knows of no open breaker, so all of them are news.
         self._said = None
 
     # ------------------------------------------------------------------ what is seen
@@ -117,8 +123,10 @@ class Breakers:
         names = self._names(held.kind)
         if not names or report.category not in BLAMED or report.outcome not in RETURNED:
             return False
+
         for name in names:
             self._failures[name] += 1
+
         self._held.append((held, report))
         return True
 
@@ -150,7 +158,9 @@ class Breakers:
         Returns the failures that were held back, with their final reports. Raises
         psycopg.Error; then they stay held back.
         """
+        # Set this first, so that a failed report is not repeated at once.
         self._quiet_until = now + REPORT_SECONDS
+
         with link.use() as conn:
             found = store.breakers(
                 conn,
@@ -158,6 +168,7 @@ class Breakers:
                 self._failures,
                 self._successes,
             )
+
             for one in found:
                 self._take_probe(conn, one, worker, now)
 
@@ -170,9 +181,14 @@ class Breakers:
         self._successes.clear()
         self._check_at = now + CHECK_SECONDS
         self._standing = {
-            one.name: Standing(one.state, now + one.open_for, one.failing)
+            one.name: Standing(
+                one.state,
+                now + one.open_for,
+                one.failing,
+            )
             for one in found
         }
+        # A breaker that is no longer open starts to count anew.
         self._ahead = {
             one.name: self._ahead.get(one.name, 0)
             for one in found
@@ -209,6 +225,7 @@ class Breakers:
         wait = max(0.0, *(one.open_until - time.monotonic() for one in to_blame))
         refunded = _refunded(report, wait, refunds)
         failure = _without_wait(report.failure, extras.retried_for)
+
         return msgspec.structs.replace(refunded, failure=failure)
 
     def _to_blame(self, kind: str) -> list[Standing]:
@@ -233,7 +250,9 @@ class Breakers:
         now = time.monotonic()
         others: list[ClaimedJob] = []
         releases: list[tuple[ClaimedJob, Release]] = []
+
         for held in jobs:
+            # A job that has expired needs no dependency: its runner ends it.
             release = None
             if not has_expired(held.extras):
                 release = self._release(held.kind, now)
@@ -253,6 +272,7 @@ class Breakers:
 
             ahead = self._ahead[name] = self._ahead.get(name, 0) + 1
             cooldown = self._settings[name].cooldown
+
             return put_off(
                 name,
                 open_for=standing.open_until - now,
@@ -307,6 +327,7 @@ def _without_wait(failure: str | None, retried_for: float | None) -> str | None:
 
     found = msgspec.json.decode(failure)
     detail = found["detail"]
+
     for name in (RETRIED_FOR, WINDOW):
         detail.pop(name, None)
 

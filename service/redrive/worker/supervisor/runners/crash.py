@@ -64,6 +64,7 @@ class Crash:
             found["peak_memory_bytes"] = self.peak_memory
         if self.oom_kills:
             found["oom_kills"] = self.oom_kills
+
         return found
 
     def __str__(self) -> str:
@@ -94,6 +95,7 @@ class Crashes:
         self._drain = drain
         self._telemetry = telemetry
         self._where = where
+
         self._oom_watch = OomWatch()
         self._untold: deque[Died] = deque(maxlen=MAX_UNTOLD)
 
@@ -103,6 +105,7 @@ class Crashes:
         Returns the exit status of the worker if its runners cannot even start, else
         None.
         """
+        # Do this first, because `remove` closes the shared memory.
         remains = remains_of(runner)
         status = self._pool.remove(runner)
         if self._pool.waits_for_change(runner, status):
@@ -136,12 +139,14 @@ class Crashes:
             runner,
             [(held.id, held.deliveries, 0.0) for held in remains.completed],
         )
+
         for held in remains.waiting:
             self._inbox.take_back(held)
 
     def _charge(self, runner: RunnerProcess, remains: Remains, status: int) -> None:
         """Settle the jobs that had started: one of them may have killed the runner."""
         if self._drain.is_on and self._drain.is_over(time.monotonic()):
+            # The time of the drain is up, so this worker has killed the runners itself.
             for held in (*remains.running, *remains.failed):
                 self._end(held, Release("shutdown"), is_abandoned=True)
 
@@ -170,7 +175,15 @@ class Crashes:
         policy = self._kinds.policy(held.kind)
         detail = _detail(held, self._kinds, self._where)
         failure = _refused(held, error, detail)
-        self._end(held, decide(_claimed(held), failure, policy, random.random()))
+        self._end(
+            held,
+            decide(
+                _claimed(held),
+                failure,
+                policy,
+                random.random(),
+            ),
+        )
 
     def _settle(self, held: ClaimedJob, crash: Crash, *, was_running: bool) -> None:
         settlement = decide_crash(
@@ -188,7 +201,14 @@ class Crashes:
         report = report_of(held.id, held.deliveries, settlement)
         self._exchange.ended(held, report, is_abandoned=is_abandoned)
         if isinstance(settlement, DeadLetter):
-            self._untold.append(Died(held.id, held.kind, held.attempt, report))
+            self._untold.append(
+                Died(
+                    held.id,
+                    held.kind,
+                    held.attempt,
+                    report,
+                )
+            )
 
     def tell(self) -> None:
         """Tell a ready runner's `on_dead` of the deaths that no runner saw."""
@@ -215,16 +235,33 @@ def decide_crash(
     policy = kinds.policy(held.kind)
     claimed = _claimed(held)
     running = crash.running if was_running else 0
-    detail = {**crash.record(), "running": running, **_detail(held, kinds, where)}
+    detail = {
+        **crash.record(),
+        "running": running,
+        **_detail(held, kinds, where),
+    }
 
     if held.id in crash.killed_for:
         failure = _outlived(held, kinds, detail)
-        return decide(claimed, failure, policy, random.random())
+        return decide(
+            claimed,
+            failure,
+            policy,
+            random.random(),
+        )
+
     if crash.killed_for or crash.blameless or not running:
+        # Another job or this worker is to blame. Or the job had just failed, and its
+        # report was lost with the process.
         return Release("neighbour_killed")
 
     failure = _lost(held, crash, detail)
-    return decide_loss(claimed, failure, policy, alone=running == 1)
+    return decide_loss(
+        claimed,
+        failure,
+        policy,
+        alone=running == 1,
+    )
 
 
 def _detail(
@@ -235,6 +272,7 @@ def _detail(
     known = kinds.find(held.kind)
     if known is not None and known.secret:
         detail["secret_fields"] = known.secret
+
     return detail
 
 
@@ -248,6 +286,7 @@ def _outlived(
     known = kinds.find(held.kind)
     limit = known.timeout if known else 0.0
     text = f"it outlived its timeout of {limit:g} s and was killed"
+
     return made_up(
         "DeadlineExceeded",
         message=text,
@@ -262,7 +301,14 @@ def _refused(
 ) -> Failure:
     text = f"its handler succeeded, and the database refused to complete it: {refusal(error)}"
     category = category_of(Evidence((), "", sqlstate=error.sqlstate))
-    return made_up("CompletionRefused", text, category, held.kind, **detail)
+
+    return made_up(
+        "CompletionRefused",
+        text,
+        category,
+        held.kind,
+        **detail,
+    )
 
 
 def _lost(held: ClaimedJob, crash: Crash, detail: Mapping[str, object]) -> Failure:
@@ -279,6 +325,7 @@ def _lost(held: ClaimedJob, crash: Crash, detail: Mapping[str, object]) -> Failu
 def _how(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
+
     try:
         return f"signal {signal.Signals(-status).name}"
     except ValueError:  # a real-time signal has no name

@@ -26,6 +26,7 @@ class Dispatch:
         self._pool = pool
         self._capacity = capacity
         self._kinds = kinds
+
         self._claimed: Sequence[ClaimedJob] = ()  # handed out while the database works
         self._waiting: deque[ClaimedJob] = deque()  # for any runner
         self._suspects = Suspects(pool)
@@ -48,6 +49,7 @@ class Dispatch:
         """
         if self._waiting or self._trial.is_on or not self._kinds:
             return 0
+
         return self._capacity.to_claim(
             self._pool.runners,
             len(self._claimed),
@@ -71,10 +73,12 @@ class Dispatch:
     def claimed(self, jobs: Sequence[ClaimedJob]) -> list[tuple[ClaimedJob, Release]]:
         """Hand out the jobs of one claim. Returns the jobs to give back."""
         releases: list[tuple[ClaimedJob, Release]] = []
+        # `_is_any` also keeps the suspects, or adds their releases.
         others = [
             held for held in jobs if held.extras is None or self._is_any(held, releases)
         ]
         if len(others) < len(jobs):
+            # At instant 0.0 no runner counts as idle, so none is stopped here.
             self._hand_to_suspects(0.0)
 
         if self._trial.is_on and not self._pool.held():
@@ -94,6 +98,8 @@ class Dispatch:
         if losses == 0 or losses < most - 1:
             return True
 
+        # One loss below the limit, a job runs in a runner of its own. At the limit,
+        # it runs in a worker of its own.
         release = (self._suspects if losses < most else self._trial).take(held)
         if release is not None:
             releases.append((held, release))
@@ -109,7 +115,9 @@ class Dispatch:
         if not self._trial.is_on:
             waiting, self._waiting = self._waiting, deque()
             for held in waiting:
+                # One by one, because they may be of several claims.
                 self._hand_out([held])
+
         self._hand_to_suspects(now)
 
     def try_alone(self, link: Link, now: float) -> tuple[ClaimedJob, Release] | None:
@@ -125,6 +133,7 @@ class Dispatch:
         self._waiting = deque(
             held for held in self._waiting if held.worker not in workers
         )
+
         self._suspects.keep(lambda held: held.worker not in workers)
         self._trial.forget(workers)
 
@@ -135,6 +144,7 @@ class Dispatch:
         self._waiting.clear()
         self._suspects.keep(lambda _: False)
         self._trial.drop()
+
         return given_up
 
     def _hand_to_suspects(self, now: float) -> None:

@@ -67,8 +67,10 @@ class HeldJobs:
         held = self.by_id.get(job)
         if held is None or held.deliveries != deliveries:
             return None
+
         del self.by_id[job]
         self._ended(1)
+
         return held
 
     def take_unstarted(self, jobs: Iterable[int]) -> list[ClaimedJob]:

@@ -58,24 +58,32 @@ class Inbox:
         match message:
             case Done(rows=rows, example=example):
                 self.completed(runner, rows, example)
+
             case Ended(reports=reports):
                 for report in reports:
                     self._ended(runner, report)
+
             case SideEffect(id=job):
                 if (held := runner.held.find(job)) is not None:
                     self._exchange.tell(held, message)
+
             case Checkpoint() | Progress() | Returned():
                 self._note(runner, message)
+
             case Unstarted(ids=jobs):
                 for held in runner.held.take_unstarted(jobs):
                     self.take_back(held)
+
             case Observed(name=name, succeeded=succeeded):
                 self._breakers.observed(name, succeeded=succeeded)
+
             case Sampled():
                 self._samples.append(message)
+
             case Hello():
                 runner.greeted()
                 return message
+
             case _:
                 assert_never(message)
 
@@ -90,15 +98,18 @@ class Inbox:
         """Take completed jobs: (id, deliveries, seconds), and the trace of one."""
         finished = runner.held.take_completed(rows)
         self._capacity.measure(runner, time.monotonic())
+
         if self._breakers.is_used:
             for held, _ in finished:
                 self._breakers.succeeded(held.kind)
+
         self._exchange.completed(finished, example)
 
     def read_last(self, runner: RunnerProcess) -> None:
         """Take the last messages of a dead runner, and what it completed unreported."""
         for message in runner.receive() or ():
             self.handle(runner, message)
+
         rows = [
             (held.id, held.deliveries, 0.0) for held in remains_of(runner).completed
         ]
@@ -118,14 +129,17 @@ class Inbox:
         match message:
             case Checkpoint():
                 self._checkpoint(runner, message)
+
             case Progress(rows=rows):
                 for job, deliveries, share, detail in rows:
                     if (held := runner.held.find(job, deliveries)) is not None:
                         self._progress.note(held, share, detail)
+
             case Returned(id=job, deliveries=deliveries):
                 if (held := runner.held.find(job, deliveries)) is not None:
                     held.returned = message
                     self._exchange.expect_results()
+
             case _:
                 assert_never(message)
 
@@ -133,7 +147,12 @@ class Inbox:
         held = runner.held.find(message.id, message.deliveries)
         if held is None:
             runner.tell(
-                CheckpointKept(message.id, message.deliveries, message.n, is_kept=False)
+                CheckpointKept(
+                    message.id,
+                    message.deliveries,
+                    message.n,
+                    is_kept=False,
+                )
             )
         else:
             self._exchange.keep(held, message, runner.tell)
@@ -142,5 +161,6 @@ class Inbox:
         held = runner.held.take_ended(report.id, report.deliveries)
         if held is None:
             return
+        # A drain does not wait for the next report about dependencies.
         if self._drain.is_on or not self._breakers.holds_back(held, report):
             self._exchange.ended(held, report)

@@ -31,6 +31,7 @@ class RunnerLimits:
             self._enforce_deadline(runner, now, now_ns)
             for runner in list(self.pool.runners)
         ]
+
         return any(acted)
 
     def _enforce_deadline(self, runner: RunnerProcess, now: float, now_ns: int) -> bool:

@@ -33,6 +33,7 @@ class OsProcess:
             pages = int(statm.split()[1])
         except (OSError, IndexError, ValueError):
             return 0
+
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def kill(self) -> None:
@@ -71,6 +72,7 @@ class OsProcess:
         """True if the process has ended. Any thread may ask: no status is collected."""
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             return False
+
         try:
             how = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, self.pid, how) is not None
@@ -95,6 +97,7 @@ class OsProcess:
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:
+            # Its status was collected elsewhere; `poll` notes that it has ended.
             self.popen.poll()
             return
 

@@ -57,6 +57,8 @@ class RunnerPool:
         running: dict[str, float] = {}
         waiting: list[list[int]] = []
         slots = 0
+
+        # Look at a copy, because the loop starts and removes runners meanwhile.
         for runner in list(self.runners):
             begun, not_begun = runner.progress(worker)
             running |= begun
@@ -72,6 +74,7 @@ class RunnerPool:
             "waiting": waiting,
             "draining": is_draining,
         }
+
         return msgspec.json.encode(progress).decode()
 
     def forget(self, workers: AbstractSet[int]) -> None:
@@ -122,8 +125,10 @@ class RunnerPool:
         """Start the runners that are missing, unless the last ones could not start."""
         if time.monotonic() < self._respawn_at:
             return
+
         regular = [r for r in self.runners if not (r.alone or r.retiring)]
         current = sum(self.is_current(runner) for runner in regular)
+
         for _ in range(self._options.runners - current):
             self.spawn()
 
@@ -140,6 +145,7 @@ class RunnerPool:
         runner.process.kill()  # what its handlers started and left behind
         runner.close()
         self._hold_back_next(has_started=runner.ready or runner.retiring)
+
         return status or 0
 
     def _hold_back_next(self, *, has_started: bool) -> None:
@@ -162,6 +168,7 @@ class RunnerPool:
     def renew(self) -> None:
         """Start runners with the new code; the old ones work until one is ready."""
         self._generation += 1
+        # Runners that could not load the code may start now.
         self._respawn_at = 0.0
         for runner in self.runners:
             if not runner.ready and not runner.retiring:
@@ -208,6 +215,7 @@ class RunnerPool:
             for runner in self.runners
             if any(held.worker in workers for held in runner.held)
         ]
+
         for runner in given_up:
             runner.give_up()
             runner.process.wait()

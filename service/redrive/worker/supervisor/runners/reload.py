@@ -38,7 +38,11 @@ class CodeWatch:
         """Start to watch."""
         has_extra = importlib.util.find_spec("watchfiles") is not None
         watch = self._watch if has_extra else self._look
-        threading.Thread(target=watch, name="code-watch", daemon=True).start()
+        threading.Thread(
+            target=watch,
+            name="code-watch",
+            daemon=True,
+        ).start()
         logger.info("reloading when code changes", extra={"where": str(self._root)})
 
     def take(self) -> list[str]:
@@ -57,6 +61,7 @@ class CodeWatch:
         )
         seen = {path for _, path in next(looks, ())}  # from here on it misses nothing
         self._tell(seen | {path for path, _ in self._saved() ^ self._loaded})
+
         for changes in looks:
             self._tell({path for _, path in changes})
 
@@ -107,6 +112,9 @@ def code_of(handlers: str) -> Path:
     found = importlib.util.find_spec(handlers.partition(":")[0].partition(".")[0])
     if found is None:
         return Path.cwd()
+
+    # A package has a directory, and a module has a file.
     package = found.submodule_search_locations
     code = Path(package[0] if package else found.origin or ".").resolve()
+
     return code if is_library(str(code)) else code.parent

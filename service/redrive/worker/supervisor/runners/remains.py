@@ -29,8 +29,10 @@ def remains_of(runner: RunnerProcess) -> Remains:
     completed = runner.shared.completed()
     on_slots = {(each.id, each.deliveries) for each in runner.shared.running()}
     remains = Remains()
+
     for held in runner.held:
         key = held.key
+        # Do this first: a completed job may still be on its slot.
         if key in completed:
             remains.completed.append(held)
         elif key in on_slots:

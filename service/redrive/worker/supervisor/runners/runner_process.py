@@ -107,6 +107,7 @@ class RunnerProcess:
         frames = self.channel.receive()
         if frames is None:
             return None
+
         self.idle_since = time.monotonic()
         return map(decode_up, frames)
 
@@ -130,6 +131,7 @@ class RunnerProcess:
         held = self.held.find(job)
         if held is None or held.key in self.cancelled:
             return
+
         # Forget the jobs that have ended. Replace all at once: another thread reads it.
         still = {key: at for key, at in self.cancelled.items() if key[0] in self.held}
         self.cancelled = still | {held.key: time.monotonic()}
@@ -140,6 +142,7 @@ class RunnerProcess:
 
         Any thread may call it. A job that starts meanwhile may be in neither.
         """
+        # Look at a copy, because the loop adds and removes jobs meanwhile.
         held = {job.id: job for job in list(self.held) if job.worker == worker}
         now_ns = time.monotonic_ns()
 
@@ -187,6 +190,7 @@ class RunnerProcess:
         told_at = self.cancelled.get(held.key)
         if told_at is None:
             return False
+
         has_known = now_ns / 1e9 - told_at  # or since it began, if that was later
         return min(seconds, has_known) > CANCEL_SECONDS
 
@@ -224,6 +228,7 @@ class RunnerProcess:
 
     def give_up(self) -> None:
         """Kill it through no fault of its jobs, unless it has ended by itself."""
+        # If it has ended by itself, its jobs may be to blame.
         self.blameless = self.blameless or not self.process.has_ended
         self.process.kill()
 
@@ -246,7 +251,9 @@ def _in_frames(jobs: Sequence[ClaimedJob]) -> Iterator[Jobs]:
     batch = jobs[0].batch
     characters = sum([len(held.payload) for held in jobs])
     frames = characters // FRAME_CHARACTERS + 1
+    # Round up. Otherwise, a small rest would be one more frame.
     step = -(-len(jobs) // frames) or 1
+
     for at in range(0, len(jobs), step):
         works = [held.work() for held in jobs[at : at + step]]
         yield Jobs(batch.worker, batch.queues, works)

@@ -16,8 +16,10 @@ class RunnerSelector:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
+
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
+
         self._selector.register(self._wake_read, selectors.EVENT_READ)
 
     def watch(self, runner: RunnerProcess) -> None:
@@ -30,6 +32,7 @@ class RunnerSelector:
 
     def wake(self) -> None:
         """End the wait. Any thread or signal handler may call it."""
+        # A full pipe wakes the loop all the same.
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"w")
 
@@ -42,8 +45,10 @@ class RunnerSelector:
         """
         self._watch_blocked(runners)
         speakers: list[RunnerProcess] = []
+
         for key, events in self._selector.select(seconds):
             runner: RunnerProcess | None = key.data
+            # The pipe belongs to no runner: something has woken the loop.
             if runner is None:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, _WAKE_BYTES)

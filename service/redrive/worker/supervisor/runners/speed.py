@@ -36,6 +36,7 @@ class Speed:
         measured = self.ended / self.busy_seconds if self.busy_seconds > 0 else 0.0
         self.ended = 0
         self.busy_seconds = 0.0
+
         if measured < self.per_second:
             measured = (1 - FORGETTING) * self.per_second + FORGETTING * measured
 

@@ -49,7 +49,10 @@ def start_runner(options: RunnerOptions, *, alone: bool = False) -> RunnerProces
     ours, theirs = socket.socketpair()
     shared = SharedState(1 if alone else options.slots)
     process = _start_process(options, theirs.fileno(), shared)
+
+    # Only the runner may hold its end. Then the channel closes when it dies.
     theirs.close()
+
     return RunnerProcess(
         process=OsProcess(process),
         channel=Channel(ours),
@@ -75,5 +78,6 @@ def _start_process(
         [sys.executable, "-c", RUNNER, *arguments],
         pass_fds=(fd, shared.fd),
         env=handed_over(os.environ, options.environment),
+        # Its own process group: a kill reaches all that its handlers have started.
         start_new_session=True,
     )

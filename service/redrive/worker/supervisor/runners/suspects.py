@@ -79,6 +79,7 @@ class Suspects:
         starting = sum(not runner.ready for runner in runners)
         wanted = len(self._waiting) - starting
         allowed = MOST_IN_HAND - len(runners)
+
         for _ in range(min(wanted, allowed)):
             self._pool.spawn(alone=True)
 

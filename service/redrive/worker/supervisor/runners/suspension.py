@@ -56,17 +56,21 @@ class Suspension:
 
             now = time.monotonic()
             self._past.append((self._began_at, now))
+
             for runner in self._pool.runners:
                 runner.resume(now - self._began_at)
 
+            # Do this last. Until then, no deadline is enforced.
             self._began_at = None
 
     def seconds_since(self, since_ns: int) -> float:
         """Return for how many seconds nothing ran since this monotonic instant."""
         since = since_ns / 1e9
         total = 0.0
+
         for begin, end in self._past:
             total += max(0.0, end - max(begin, since))
+
         return total
 
     def _suspend_ready(self) -> None:

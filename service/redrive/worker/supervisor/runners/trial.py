@@ -39,6 +39,7 @@ class Trial:
     def __init__(self, pool: RunnerPool, suspects: Suspects) -> None:
         self._pool = pool
         self._suspects = suspects
+
         self._held: ClaimedJob | None = None
         self._runner: RunnerProcess | None = None
         self._is_on = self._is_noted = False
@@ -66,10 +67,12 @@ class Trial:
             # Running jobs continue until there is a runner for it. If none runs, it
             # comes first.
             self._is_on = not self._pool.held()
+
             return None
 
         self._put_off += 1
         after = max(0.0, self._next_at - now)
+
         return put_off_suspect(
             "trial",
             after=after,
@@ -95,6 +98,7 @@ class Trial:
 
         runner = self._suspects.free_runner()
         if runner is not None and not self._is_on:
+            # From here on everything else waits, so the patience begins anew.
             self._is_on = True
             self._since = now
 
@@ -135,7 +139,11 @@ class Trial:
             self._runner = runner
             self._over_at = time.monotonic() + seconds
             runner.hand([held])
-            extra = {"job": held.id, "kind": held.kind, "seconds": round(seconds)}
+            extra = {
+                "job": held.id,
+                "kind": held.kind,
+                "seconds": round(seconds),
+            }
             logger.warning(
                 "a job has the worker to itself: it may be what kills them",
                 extra=extra,
@@ -146,5 +154,6 @@ class Trial:
         if self._held is not None and self._is_noted:
             with link.use() as conn:
                 store.run_alone(conn, self._held.worker, None)
+
         self._next_at = now + REST_FACTOR * (now - self._since)
         self.drop()

@@ -140,7 +140,12 @@ class Heartbeat:
 
     def start(self) -> None:
         """Send heartbeats until stopped, in a thread of its own."""
-        threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+        threading.Thread(
+            target=self._run,
+            name="heartbeat",
+            daemon=True,
+        ).start()
+
         if self.listen_link is not None:
             threading.Thread(
                 target=self._listen_apart,
@@ -199,12 +204,14 @@ class Heartbeat:
         heartbeat may be stuck in the very call that does not get through.
         """
         margin = min(2.0, self.ttl / 5)
+        # Look at a copy, because the loop adds and removes identities meanwhile.
         silent = {
             worker
             for worker, heard in list(self._heard.items())
             if now - heard > self.ttl - margin
         }
         silent -= self._left | self._lost
+
         if silent - self._silent:
             self._silent |= silent
             self.on_silence()
@@ -234,6 +241,7 @@ class Heartbeat:
             return
 
         with self.link.use(self._bound) as conn:
+            # Each identity reports the jobs of the whole worker.
             inflight = dict.fromkeys(known, self.inflight())
             progress = {worker: self.progress(worker) for worker in known}
             alive = self._send(conn, inflight, progress)
@@ -241,6 +249,7 @@ class Heartbeat:
         for worker in known:
             self._confirmed(worker, sent, is_alive=worker in alive)
 
+        # Workers that started together must not beat together.
         self._beat_at = sent + self.interval * random.uniform(0.9, 1.0)
 
     def _send(
@@ -259,11 +268,13 @@ class Heartbeat:
         )
         if self._others >= MANY_WORKERS:
             self._beats_until_look = BEATS_PER_LOOK - 1
+
         return alive
 
     def _pause(self) -> float:
         """Return the seconds to listen: until the next heartbeat, if one is due."""
         if not self._heard:
+            # It has no identity before its first claim.
             return min(0.5, self.ttl / 20)
         return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))
 
@@ -282,6 +293,7 @@ class Heartbeat:
                 if self.listener.hear(conn, seconds, rest, ears=self.is_listener):
                     self.on_notify()
         else:
+            # A worker that does not listen keeps no connection for it.
             link.close()
 
         if self.listener.is_deaf or not self.is_listener:
@@ -300,6 +312,7 @@ class Heartbeat:
             return  # retired meanwhile
 
         if worker in self._left:
+            # Its jobs were dropped, so it cannot be lost again.
             self._heard[worker] = sent
             self._silent.discard(worker)
             return

@@ -63,6 +63,7 @@ class Listener:
         if not ears:
             self._stop(conn)
             return False
+
         if conn is not self._conn:
             self._listen(conn)
         if self._is_shared:
@@ -90,6 +91,7 @@ class Listener:
         # A pooler tells its clients a process that is not the server's.
         was_shared = self._is_shared
         self._is_shared = pid != conn.info.backend_pid
+
         if not self._is_shared:
             conn.execute("listen redrive")
         elif not was_shared:

@@ -106,7 +106,11 @@ class Failing(NamedTuple):
         """
         if now - self.last_at > UNWELL_SECONDS:
             return Failing(now, now, 1)
-        return Failing(self.first_at, now, self.times + 1)
+        return Failing(
+            self.first_at,
+            now,
+            self.times + 1,
+        )
 
 
 @dataclass
@@ -176,10 +180,13 @@ class Maintenance:
 
     def _run(self) -> None:
         interval = min(FOLD_SECONDS, self.ttl / 3)
+        # Workers that start together spread their rounds.
         self._stopping.wait(random.uniform(0.0, interval))
+
         while not self._rest(interval * random.uniform(0.8, 1.2)):
             now = self._ticked_at = time.monotonic()
             self._share_connection()
+
             if now >= self.link.retry_at:
                 self._hear_of_cancelled()
                 self._write_progress()
@@ -205,6 +212,7 @@ class Maintenance:
             if self._stopping.wait(CAMPAIGN_SECONDS):
                 return True
             self._drive_campaigns()
+
         return self._stopping.wait(max(until - time.monotonic(), 0.0))
 
     def _drive_campaigns(self) -> None:
@@ -227,12 +235,14 @@ class Maintenance:
             for name, chore in self._chores().items()
             if name == RESCUE or self._is_tried(name, now)
         }
+
         # A chore that has failed is done even if it has no work: only success ends its fault.
         alone = set(self._failing)
         everys = {
             name: every for name, (every, _) in tried.items() if name not in alone
         }
         taken = self._take(everys)
+
         for name, (every, do) in tried.items():
             if taken is None or name in alone:
                 self._attempt(name, every, do)
@@ -242,10 +252,13 @@ class Maintenance:
     def _chores(self) -> Chores:
         """Return all chores that this worker can do, in their order."""
         chores = {RESCUE: (min(RESCUE_SECONDS, self.ttl / 3), self._rescue), **CHORES}
+
         # a little less than the pause, so that no turn is missed by a hair
         chores[CAMPAIGN] = (0.75 * CAMPAIGN_SECONDS, self._drive)
+
         if self.schedules:
             chores[SCHEDULES] = (SCHEDULES_SECONDS, self.schedules.fire)
+
         return chores
 
     def _take(self, everys: Mapping[str, float]) -> set[str] | None:
@@ -267,6 +280,7 @@ class Maintenance:
         """Declare the schedules for each identity that has not declared them."""
         if self.schedules.has_told(self.identities()):
             return
+
         try:
             with self.link.use(bound=CHORE_SECONDS) as conn:
                 self.schedules.declare(conn, self.identities())
@@ -345,6 +359,7 @@ class Maintenance:
     def _rescue(self, conn: store.Connection) -> None:
         store.mark_lost(conn, self.ttl)
         store.advance_floors(conn)
+
         is_more = True
         while is_more:
             rescued = store.rescue(conn, self.ttl)

@@ -33,6 +33,7 @@ class ProgressBook:
         while self._noted:
             noted = self._noted.popleft()
             newest[noted.id] = noted
+
         if newest:
             with link.use(bound=bound) as conn:
                 store.keep_progress(conn, list(newest.values()))

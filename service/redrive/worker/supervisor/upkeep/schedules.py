@@ -59,6 +59,7 @@ class Schedules:
             try:
                 _advance(conn, due)
             except psycopg.Error as error:
+                # Without a connection, no other schedule can be fired.
                 if conn.closed:
                     raise
 
@@ -82,7 +83,12 @@ def _advance(conn: store.Connection, due: DueSchedule) -> None:
     if jobs is None:
         return
 
-    fields = {"schedule": due.name, "jobs": len(jobs), "since": str(due.next_at)}
+    fields = {
+        "schedule": due.name,
+        "jobs": len(jobs),
+        "since": str(due.next_at),
+    }
+
     if left_out:
         logger.warning("schedule left out missed slots", extra=fields)
     elif jobs:
@@ -96,10 +102,18 @@ def _planned(due: DueSchedule) -> Plan:
             next_at=next_slot(due.cron, due.tz, due.after),
             left_out=False,
         )
+
     if due.next_at > due.as_of:  # only what is declared has changed
         return Plan(
             slots=[],
             next_at=due.next_at,
             left_out=False,
         )
-    return plan(due.cron, due.tz, due.catch_up, due.next_at, due.as_of)
+
+    return plan(
+        due.cron,
+        due.tz,
+        due.catch_up,
+        due.next_at,
+        due.as_of,
+    )

@@ -82,4 +82,5 @@ class Standstill:
         due = self._due
         if age < self.limit or due is _Due.NOTHING:
             return None
+
         return f"none has succeeded for {age:.0f} s, and {due.value}"

@@ -65,7 +65,11 @@ class TimeBook:
         self._sent_waits = waits
 
         return [
-            Measured(*pair, grown.get(pair, NO_DURATION), waited.get(pair, NO_WAIT))
+            Measured(
+                *pair,
+                grown.get(pair, NO_DURATION),
+                waited.get(pair, NO_WAIT),
+            )
             for pair in grown.keys() | waited.keys()
         ]
 
