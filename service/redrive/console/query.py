@@ -52,6 +52,7 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
         given["state"] = []
 
     many = fields_of_many(of)
+
     values: dict[str, Any] = {}
     for field, found in given.items():
         values[field] = tuple(found) if field in many else found[-1]
@@ -62,6 +63,7 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
 def _by_field(criteria: Mapping[str, Criterion], query: Query) -> dict[str, list[Any]]:
     """Return the parsed values of each field that the query sets."""
     fields_by_name = {name_of(field): field for field in criteria}
+
     given: dict[str, list[Any]] = {}
     for name, text in query:
         field = fields_by_name.get(name)
@@ -140,10 +142,12 @@ def not_a_choice(name: str, text: str, allowed: Iterable[str]) -> Refused:
 
 def _number(field: str, text: str) -> int:
     digits = text.strip()
+    # isdigit() also accepts superscripts, which int() cannot read.
     if len(digits) < MOST_DIGITS and digits.isascii() and digits.isdigit():
         number = int(digits)
         if is_job_id(number):
             return number
+
     rule = "it must be a whole number above 0"
     raise Refused(400, f"{name_of(field)} is {text!r}; {rule}")
 
@@ -189,6 +193,7 @@ def _parameters(
 
 
 def _flag(name: str, value: str) -> Sequence[str]:
+    # The command line would take such a value for an option.
     if value.startswith("-"):
         return [f"--{name}={value}"]
     return [f"--{name}", value]
@@ -205,11 +210,16 @@ def place_of(at: datetime, job: int) -> str:
 
 
 def dead_letter_place(text: str | None) -> Place | None:
-    """Parse the position of a dead letter. Raises Refused if it is invalid."""
+    """Parse the position of a dead letter, as `place_of` writes it.
+
+    Raises:
+        Refused: it is invalid.
+    """
     if not text:
         return None
 
     at, _, digits = text.rpartition("/")
+
     try:
         found = datetime.fromisoformat(at)
     except ValueError:
@@ -220,7 +230,11 @@ def dead_letter_place(text: str | None) -> Place | None:
 
 
 def job_place(text: str | None) -> str | None:
-    """Return the position of a job in a list. Raises Refused if it is invalid."""
+    """Return the position of a job in a list; None begins the list.
+
+    Raises:
+        Refused: it is invalid.
+    """
     if text and not PLACES.fullmatch(text):
         raise _no_place(text)
     return text or None
