@@ -125,8 +125,10 @@ class Tokens:
         state = stat.st_mtime_ns, stat.st_size, stat.st_ino
         if state == self._state:
             return
+
         lines = self._file.read_text().splitlines()
         self._tokens = {token.hash: token for token in self._parsed(lines)}
+        # Set this last: the next request then reads a file with an invalid line again.
         self._state = state
 
     def _unreadable(self, why: str | None) -> SettingsError:
@@ -161,9 +163,11 @@ def _token(line: str) -> Token | None:
     parts = line.split(maxsplit=2)
     if len(parts) != 3:  # noqa: PLR2004 # hash, role and name
         return None
+
     digest, role, name = parts
     if not _HASH.fullmatch(digest) or role not in ROLES or not _NAME.fullmatch(name):
         return None
+
     return Token(
         hash=digest,
         role=ROLES[role],
@@ -191,6 +195,7 @@ class Proxy:
             peer = ip_address(address or "")
         except ValueError:
             return False
+        # A socket for both families shows an IPv4 peer as ::ffff:10.0.0.5.
         peer = getattr(peer, "ipv4_mapped", None) or peer
         return any(peer in network for network in self.networks)
 
@@ -257,8 +262,10 @@ class Access:
         self.proxy = proxy
         self.provider = provider
         self.everybody = everybody
+        # Without a key in the settings, sessions end with this process.
         key = key or token_urlsafe(32)
         self.act_links = ActLinks(key)
+        # A salt for each use: a signed text is not accepted in the place of another kind.
         self._sessions = URLSafeTimedSerializer(key, salt="redrive session")
         self._pending = URLSafeTimedSerializer(key, salt="redrive sign-in")
         self._forms = URLSafeTimedSerializer(key, salt="redrive form")
@@ -271,15 +278,22 @@ class Access:
     ) -> Principal | None:
         """Identify the user of a request; None if they are unknown.
 
+        Args:
+            peer: address of the other end of the connection, which may be a proxy.
+            headers: names and values of the headers, as they were sent.
+            cookie: value of the session's cookie; None if there is none.
+
         Raises:
             Refused: the credentials are wrong, or give no access.
         """
         if self.everybody is not None:
             return self.everybody
+
         credentials = _only(headers, "authorization") or ""
         scheme, _, token = credentials.partition(" ")
         if scheme.lower() == "bearer" and token:
             return self._bearer(token.strip())
+
         return self._session(cookie) or self._proxied(peer, headers)
 
     def _bearer(self, text: str) -> Principal:
@@ -291,6 +305,7 @@ class Access:
     def _token(self, text: str) -> Token | None:
         digest = hashlib.sha256(text.encode()).hexdigest()
         for known, token in self._known_tokens().items():
+            # The time of this comparison does not tell how many digits match.
             if hmac.compare_digest(known, digest):
                 return token
         return None
@@ -309,6 +324,8 @@ class Access:
             return None
 
         now = time.time()
+        # The signature is as old as the last renewal. The claims hold the time of the
+        # sign-in.
         if now - claims["began"] > SESSION_SECONDS:
             return None
 
@@ -345,6 +362,7 @@ class Access:
 
         listed = _only(headers, self.proxy.groups_header) or ""
         role = role_of(_parts(listed), self.proxy.groups)
+
         return Principal(name, role)
 
     # ------------------------------------------------------------------ sessions
@@ -365,12 +383,18 @@ class Access:
         if not _NAME.fullmatch(name):
             rule = "one name of at most 255 characters"
             raise Refused(403, f"your provider must send {rule}")
+
+        # Refuse a user without a role before a session begins.
         role_of(groups, provider.roles)
         with_role = set(groups) & provider.roles.keys()
+
         return self._begin({"name": name, "groups": sorted(with_role)})
 
     def _begin(self, identity: Mapping[str, Any]) -> str:
-        session = {"session": token_urlsafe(16), "began": int(time.time())}
+        session = {
+            "session": token_urlsafe(16),
+            "began": int(time.time()),
+        }
         return str(self._sessions.dumps({**identity, **session}))
 
     def sign_pending(self, sign_in: Mapping[str, Any]) -> str:
@@ -438,6 +462,7 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
         return None
     if len(values) > 1:
         raise Refused(400, f"the header {name} is there more than once")
+
     (text,) = values
     return text.strip() or None
 
@@ -452,6 +477,8 @@ def is_own_site(headers: Mapping[str, str]) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
+
+    # A browser that does not send Sec-Fetch-Site sends the origin of a form.
     _, _, origin = headers.get("origin", "").partition("://")
     return bool(origin) and origin == headers.get("host")
 
