@@ -23,9 +23,12 @@ def top(most: float, *, whole: bool = True) -> float:
     least = 1.0 if whole else 0.001
     most = max(most, least)
     unit = 10.0 ** math.floor(math.log10(most))
+
     for each in ROUND:
+        # Rounding may leave a float a little above the round number it stands for.
         if most <= each * unit * 1.0000001:
             return each * unit
+
     return 10 * unit
 
 
@@ -34,6 +37,7 @@ def ticks(since: datetime, until: datetime) -> Sequence[tuple[float, datetime]]:
     length = until - since
     long_enough = (each for each in TICKS if length <= each * MOST_TICKS)
     step = next(long_enough, TICKS[-1])
+
     return [
         (share, at)
         for share, at in _shares(since, until, step)
