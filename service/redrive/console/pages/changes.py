@@ -63,6 +63,7 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
     visit.require_operator()
     change = _change(word)
     why = change.why(form.get("why", ""))
+
     try:
         wanted = order(visit, form, why)
         done = change.do(visit.changing, wanted)
@@ -97,6 +98,7 @@ def done_page(visit: Visit, done: Done) -> Response:
     mark = "&" if "?" in done.path else "?"
     query = urlencode({"said": notice})
     address = f"{here.root}{done.path}{mark}{query}"
+
     return RedirectResponse(address, 303)
 
 
@@ -115,11 +117,13 @@ def make_edit(visit: SignedIn, form: Form) -> Response:
     """Preview a patch, or apply it. The patch is in the body, never in the address."""
     visit.require_operator()
     wanted = order(visit, form)
+
     if form.get("act") != "edit":
         return _edit_page(visit, wanted)
 
     why = why_of(form.get("why", ""))
     wanted = replace(wanted, why=why)
+
     try:
         done = edits.edit(visit.changing, wanted)
     except Refused as refused:

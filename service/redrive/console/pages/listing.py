@@ -48,6 +48,7 @@ class Layout:
         unknown = [row for row in rows if row[name] is None]
         known.sort(key=itemgetter(name), reverse=self.sort.startswith("-"))
         ordered = [*known, *unknown]
+
         return ordered[:SHOWN_SORTED]
 
     def link(self, path: str, chosen: Criteria, column: str) -> str:
@@ -70,6 +71,7 @@ def layout(
         Refused: a column is unknown, or the list cannot be sorted by it.
     """
     asked = _asked(query)
+
     for name in asked:
         if name not in known:
             raise not_a_choice(COLUMNS, name, known)
@@ -80,6 +82,7 @@ def layout(
 
     columns = [name for name in known if name in asked]
     text = ",".join(asked)
+
     return Layout(
         known=known,
         columns=columns or default,

@@ -43,6 +43,7 @@ def _died(letter: Row) -> str:
     after = f"{counted} in {duration(seconds)}" if seconds else counted
     reason = letter["reason"]
     cause = why_over(letter["failures"]) or CAUSES.get(reason, reason)
+
     return f"This job died after {after}, because {cause}."
 
 
@@ -70,6 +71,7 @@ def _story(job: Row, letter: Row | None) -> Iterator[Row]:
     """Yield the steps of the story; a failure gets its details."""
     failures = sorted(job["failures"], key=itemgetter("at"))
     failed = iter(failures)
+
     for step in job["story"]:
         what = step["what"]
         if letter is not None and what.startswith(SHOWN_BY_LETTER):

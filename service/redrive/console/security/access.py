@@ -281,7 +281,7 @@ class Access:
         Args:
             peer: address of the other end of the connection, which may be a proxy.
             headers: names and values of the headers, as they were sent.
-            cookie: value of the session's cookie; None if there is none.
+            cookie: value of the session's cookie; None without a session.
 
         Raises:
             Refused: the credentials are wrong, or give no access.
