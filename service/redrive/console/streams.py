@@ -53,7 +53,6 @@ class Streams:
         """
         give_up_at = time.monotonic() + STREAM_SECONDS
         self._open.append(session)
-
         try:
             # A browser that loses the connection waits for a second and connects again.
             yield "retry: 1000\n\n"

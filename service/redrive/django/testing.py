@@ -22,12 +22,14 @@ def run_enqueued(*, ahead: Seconds = 0) -> dict[int, testing.Outcome]:
 
     @contextmanager
     def shared() -> Iterator[None]:
+        # Each thread has its own set of connections.
         connections[alias()] = ours
         try:
             yield
         finally:
             del connections[alias()]
 
+    # Handlers run in other threads, and Django would refuse its connection there.
     ours.inc_thread_sharing()
     try:
         return testing.run_enqueued(
