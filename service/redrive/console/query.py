@@ -69,6 +69,7 @@ def _by_field(criteria: Mapping[str, Criterion], query: Query) -> dict[str, list
         field = fields_by_name.get(name)
         if field is None:
             raise no_filter(name, fields_by_name)
+
         if value := text.strip():
             found = given.setdefault(field, [])
             found += _values(field, criteria[field], value)
@@ -167,7 +168,11 @@ def texts(value: Any) -> list[str]:
 
 
 def url(path: str, chosen: Chosen = None, /, **more: str | None) -> str:
-    """Return the address of a page with a filter in its query string."""
+    """Return the address of a page with a filter in its query string.
+
+    Args:
+        more: other parameters; None and empty texts are left out.
+    """
     parameters = _parameters(chosen, more)
     if parameters:
         return f"{path}?{urlencode(parameters)}"
@@ -177,7 +182,12 @@ def url(path: str, chosen: Chosen = None, /, **more: str | None) -> str:
 def command(
     words: Iterable[str], chosen: Chosen = None, /, **options: str | None
 ) -> str:
-    """Return the shell command with the same filter."""
+    """Return the shell command with the same filter, quoted for a shell.
+
+    Args:
+        words: words after `redrive`.
+        options: other options; None and empty texts are left out.
+    """
     flags: list[str] = []
     for name, value in _parameters(chosen, options):
         flags += _flag(name, value)

@@ -198,7 +198,11 @@ class Visit:
         return self.console.page(template, self.request, self.user, status, **values)
 
     def require_operator(self) -> None:
-        """Raise Refused if the user's role may not make changes."""
+        """Check that the user's role may make changes.
+
+        Raises:
+            Refused: it may not.
+        """
         if not self.user.may_change:
             role = self.user.role.word
             rule = f"it must be {Role.OPERATOR.word} or higher"

@@ -16,6 +16,11 @@ def run_enqueued(*, ahead: Seconds = 0) -> dict[int, testing.Outcome]:
 
     It is like `redrive.testing.run_enqueued`, with the handlers of all apps. The
     handlers use the same connection of Django.
+
+    Args:
+        ahead: run jobs that are due within this time, too.
+
+    Returns the outcome of each attempt by the id of its job.
     """
     ours = connections[alias()]
     ours.ensure_connection()

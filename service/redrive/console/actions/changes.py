@@ -57,6 +57,7 @@ def _preview_letters(
 ) -> Preview:
     chosen = letters_of(query, state)
     matched = letters.ids(conn, chosen) if chosen.narrows() else []
+
     return Preview(
         title=f"{verb} dead letters",
         matched=len(matched),
@@ -113,6 +114,7 @@ def _preview_reopen(conn: Connection, query: Query) -> Preview:
 def _preview_note(conn: Connection, query: Query) -> Preview:
     job = id_of(query)
     found = letters.show(conn, job)
+
     return Preview(
         title=f"Note on job {job}",
         matched=1 if found else 0,

@@ -95,6 +95,7 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
             n = plan["matched"]
             noun = "dead letter" if n == 1 else "dead letters"
             text = f"Start plan {number}: redrive {n:,} {noun}"
+
             yield Offer(
                 word="campaign-start",
                 target=str(number),

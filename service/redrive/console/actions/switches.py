@@ -347,6 +347,7 @@ def _at_once(text: str) -> int | None:
 def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
     rows = _limits_named(conn, name)
+
     return Preview(
         title=f"Remove the limit {name}",
         matched=len(rows),

@@ -228,6 +228,7 @@ def marked(value: Any) -> str:
     encoded = msgspec.json.encode(redact(plain))
     text = escaped(encoded.decode())
     safe = text.replace("<", "\\u003c").replace(">", "\\u003e")
+
     shown = f"{NOTICE}\n<data>\n{safe[:MOST_TEXT]}\n</data>"
     if len(safe) > MOST_TEXT:
         shown += "\nThe answer was cut; ask for less."

@@ -126,7 +126,9 @@ def _propose_campaign(
 ) -> Any:
     chosen = _selection(asked)
     report = proposals.propose_campaign(conn, agent, chosen, asked.why)
+    # No plan is kept if no dead letter matches.
     _found(report["plan"], "open dead letter that matches")
+
     shown = ("plan", "matched", "missing", "blocked", "kinds", "queues")
     start = f"a person starts it with: redrive campaign start {report['plan']}"
 
@@ -141,8 +143,10 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
     """
     text = msgspec.json.encode(asked.patch).decode()
     patch = read_patch(text)
+
     letters = _letters(conn, asked)
     seen = edits.preview(letters, patch, Handlers())
+
     number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
     left = seen.counts["not_applicable"] + seen.counts["in_campaign"]
 

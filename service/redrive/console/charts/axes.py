@@ -19,7 +19,11 @@ FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def top(most: float, *, whole: bool = True) -> float:
-    """Return the round number at or above the largest value of a chart."""
+    """Return the round number at or above the largest value of a chart.
+
+    Args:
+        whole: the values are counts, so the number is at least 1.
+    """
     least = 1.0 if whole else 0.001
     most = max(most, least)
     unit = 10.0 ** math.floor(math.log10(most))
@@ -74,7 +78,11 @@ def exact(at: datetime, length: timedelta) -> str:
 
 
 def short(value: float, unit: str = "") -> str:
-    """Format a value in few characters: 12, 1.2k, 3.4M, 250 ms, 1.5 s, 3 min."""
+    """Format a value in few characters: 12, 1.2k, 3.4M, 250 ms, 1.5 s, 3 min.
+
+    Args:
+        unit: "s" for seconds, and empty for counts.
+    """
     if unit == "s":
         return _seconds(value)
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -45,6 +45,7 @@ def draw(chart: Chart) -> Markup:
     """Return a chart as SVG."""
     lines = (GRID.format(y=round(_floor(share))) for share in (0, 0.5, 1))
     values = (_value(chart, share) for share in (0.5, 1))
+
     return WHOLE.format(
         high=FULL,
         above=ABOVE,
@@ -185,6 +186,7 @@ def _curve(line: Line, top: float) -> Markup:
 
 def _areas(line: Line, top: float) -> Iterator[Markup]:
     for part in _parts(line, top):
+        # The area reaches down to the floor at both ends of the part.
         left = part[0].split()[0]
         right = part[-1].split()[0]
         through = "L".join(part)

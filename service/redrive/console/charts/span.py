@@ -87,11 +87,17 @@ class Span:
 def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Span:
     """Return the span of an address: `from`, and `to` unless it ends now.
 
+    Args:
+        given: parameters of the address; only `from` and `to` are read.
+        now: end of a span without `to`, and latest end of another.
+        default: length of the span if the address has no `from`, such as 3h.
+
     Raises:
         ValueError: a text is not a time, or the span is empty or too old.
     """
     kept = {name: given.get(name, "").strip() for name in ("from", "to")}
     kept = {name: text for name, text in kept.items() if text}
+
     until = now
     if "to" in kept:
         until = min(instant(kept["to"], now), now)

@@ -82,6 +82,7 @@ def show_campaign(visit: SignedIn, campaign: int) -> Response:
         drawn = readable(lambda: outcome(conn, found))
 
     chart, marks = drawn or (None, ())
+
     return visit.page(
         "campaign.html",
         **_values(found, visit.user),
@@ -102,6 +103,7 @@ def _values(found: Row, user: Principal) -> Row:
         "resume": state in RESUMABLE,
         "cancel": state in ENDABLE,
     }
+
     return {
         "campaign": found,
         "may_change": user.may_change,

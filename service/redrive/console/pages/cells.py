@@ -89,6 +89,7 @@ def rows(request: Request, user: Principal) -> list[Row]:
     """
     every = consoles(request)
     names = console(request).cells
+
     asked = {name: partial(_row, every[name], user) for name in names}
     answers = ask_all(asked, PATIENCE_SECONDS)
     silent = _without_figures(SILENT)
@@ -130,6 +131,7 @@ def _row(here: Console, user: Principal) -> Row:
 def _summary(now: Row) -> Row:
     queues = now["queues"]
     sums = {name: sum(queue[name] for queue in queues) for name in SUMS}
+
     return {
         "fault": None,
         "troubles": now["troubles"],

@@ -29,6 +29,7 @@ def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Respon
     """Show the preview of a change; after a conflict, also say what changed."""
     change = _change(word)
     seen = preview(visit, change)
+
     return visit.page(
         "change.html",
         HTTPStatus.CONFLICT if conflict else HTTPStatus.OK,
@@ -95,6 +96,7 @@ def done_page(visit: Visit, done: Done) -> Response:
     """Redirect to the page after a change, with a sentence about the result."""
     here = visit.console
     notice = here.access.sign_notice(done.text)
+
     mark = "&" if "?" in done.path else "?"
     query = urlencode({"said": notice})
     address = f"{here.root}{done.path}{mark}{query}"

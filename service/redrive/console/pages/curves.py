@@ -103,6 +103,7 @@ class Curves:
         """Draw the jobs that were due, and the jobs that ran."""
         known = {point.at: point for point in self.queues}
         found = [known.get(start) for start in self.span.starts()]
+
         backlog = [point and point.backlog for point in found]
         running = [point and point.running for point in found]
         lines = (

@@ -42,6 +42,7 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # noqa: RUF001 # ful
 def _letters(conn: Any, query: Query) -> Rows:
     chosen = parse(Filter, query, states=("open",))
     most = min(chosen.limit or MOST, MOST)
+
     return page_of_letters(
         conn,
         chosen,

@@ -70,6 +70,7 @@ def find_job(visit: SignedIn) -> Response:
     written = dict(visit.query).get("id", "")
     cell, number = parted(written)
     query = visit.query if cell is None else [("id", number)]
+
     ids = parse(Filter, query).ids
     root = _root(visit.console, cell)
 

@@ -44,6 +44,7 @@ class Layout:
             return rows
 
         name = self.sort.removeprefix("-")
+        # None cannot be compared with a value, so only the other rows are sorted.
         known = [row for row in rows if row[name] is not None]
         unknown = [row for row in rows if row[name] is None]
         known.sort(key=itemgetter(name), reverse=self.sort.startswith("-"))

@@ -110,11 +110,13 @@ async def come_back(request: Request, here: Here) -> Response:
     """Begin a session for a user who comes back from the provider."""
     pending = here.access.read_pending(request.cookies.get(PENDING))
     provider = _provider(here)
-    # Until the end of this function, each way out is a refusal.
+
+    # Until the sign-in is accepted below, each way out is a refusal.
     request.state.sign_in = REFUSED
     name, groups = await provider.complete(request, pending)
     session = here.access.sign_in_by(provider, name, groups)
     request.state.sign_in = ACCEPTED
+
     onward = pending.get("next")
     answer = _begun(session, onward)
     _set_cookie(answer, name=PENDING, value="", seconds=0)

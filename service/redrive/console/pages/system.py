@@ -178,6 +178,7 @@ def list_audit(visit: SignedIn) -> Response:
     """List who changed what, when and why."""
     rows, after = audit_page(visit, PAGE)
     given = {name: text for name, text in visit.query if text}
+
     return visit.page(
         "audit.html",
         rows=rows,

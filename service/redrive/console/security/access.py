@@ -340,8 +340,10 @@ class Access:
         """Return the user of a session, with the tokens and roles of today."""
         session = claims["session"]
         if "token" in claims:
+            # A session ends with its token: the file may no longer have it.
             token = self._known_tokens().get(claims["token"])
             return token and Principal(token.name, token.role, session)
+
         if self.provider is None:
             return None
 

@@ -157,6 +157,7 @@ class Guard:
         page = _page(scope)
         labels = page, str(status)
         self._requests.observe(labels, [seconds])
+
         sign_in = _state(scope, "sign_in")
         # A sign-in that failed by an error here was neither accepted nor refused.
         if sign_in and status < SERVER_ERROR:

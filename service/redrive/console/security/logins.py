@@ -50,6 +50,7 @@ class Logins:
         self._addresses = addresses
         self._away_until = 0.0
         self._idle: defaultdict[Key, list[OwnConnection]] = defaultdict(list)
+
         keys = itertools.product(addresses, (True, False))
         self._room = {key: threading.BoundedSemaphore(MOST_CONNECTIONS) for key in keys}
 
