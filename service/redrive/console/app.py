@@ -127,6 +127,7 @@ def application(
         handlers=handlers,
         links=links,
     )
+
     requests = metrics.requests()
     sign_ins = metrics.sign_ins()
     app = _routed()
@@ -318,9 +319,11 @@ def _fault_of_database(error: psycopg.Error) -> tuple[int, str]:
         case psycopg.OperationalError():
             logger.warning("the database does not answer", extra=state)
             return 503, NO_ANSWER
+
         case psycopg.Error(sqlstate="RD001"):
             # A function of Redrive raised it, and its text is for users.
             return 409, error.diag.message_primary or AGAINST_A_RULE
+
         case _:
             logger.error("the database refused", extra=state)
             fault = "the database rejected the request"

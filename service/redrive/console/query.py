@@ -235,6 +235,7 @@ def dead_letter_place(text: str | None) -> Place | None:
     except ValueError:
         raise _no_place(text) from None
 
+    # A time without a zone is UTC, as in the filters.
     in_utc = found if found.tzinfo else found.replace(tzinfo=UTC)
     return in_utc, _number("ids", digits)
 

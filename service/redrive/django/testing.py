@@ -20,7 +20,8 @@ def run_enqueued(*, ahead: Seconds = 0) -> dict[int, testing.Outcome]:
     Args:
         ahead: run jobs that are due within this time, too.
 
-    Returns the outcome of each attempt by the id of its job.
+    Returns:
+        The end of each job, by its id.
     """
     ours = connections[alias()]
     ours.ensure_connection()
