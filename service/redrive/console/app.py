@@ -154,6 +154,7 @@ def _routed() -> FastAPI:
         description="The lists of the command line with its filters, and its changes.",
         version="1",
         openapi_url=f"{api.PREFIX}/openapi.json",
+        # Both pages would load scripts from another host, which our policy forbids.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

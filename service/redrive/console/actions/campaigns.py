@@ -384,6 +384,7 @@ def _freeze(conn: Connection, order: Order) -> _Frozen:
     refuse_vague(chosen)
 
     with conn.transaction():
+        # `true` limits the setting to this transaction.
         conn.execute(
             "select set_config('statement_timeout', %s, true)",
             (FREEZE_SECONDS,),

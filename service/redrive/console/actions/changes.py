@@ -86,6 +86,7 @@ def _triage(
     with opening() as conn:
         matched = letters.ids(conn, chosen)
         refuse_more(len(matched), order)
+        # The action takes the ids and not the filter, so it changes what was counted.
         done = act(conn, matched, **order.signed)
 
     text = f"{counted(len(done), 'dead letter')} {word}."

@@ -100,6 +100,7 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
         default = covering(group["first_seen"], datetime.now(UTC))
         span = span_of(visit, default)
         values = _letters(conn, group)
+        # The record of a group has no queues. Its dead letters have.
         queues = _queues(values)
         values |= _history(
             conn,

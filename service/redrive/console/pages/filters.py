@@ -149,6 +149,7 @@ def group_choice(query: Query) -> Row:
     for name, value in query:
         if name not in given:
             raise no_filter(name, GROUP_FILTERS)
+        # A form also sends the fields that nobody has filled in.
         if not value:
             continue
         if name == "category" and value not in CATEGORIES:

@@ -78,6 +78,7 @@ def sentence_before(
 ) -> tuple[str, Mark | None]:
     """Return a sentence about the change before an incident, and the change or None."""
     since = began - rules.CLOSE
+    # The end is exclusive, and a change at the same instant counts.
     found = read_marks(
         conn,
         since,

@@ -143,6 +143,7 @@ class Tokens:
 
             token = _token(line)
             if token is None:
+                # The message does not quote the line, which may hold a token.
                 place = f"line {number} of {self._file} is no token"
                 rule = f"{_LINE}; a role is one of: {', '.join(ROLES)}"
                 msg = f"REDRIVE_CONSOLE_TOKENS: {place}; {rule}"
