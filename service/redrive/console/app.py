@@ -119,6 +119,7 @@ def application(
         tracing: tracer that records a span for each response; None records none.
     """
     by_cell = {"": logins} if isinstance(logins, Logins) else logins
+    # `each` puts the logins of every cell into a console of its own.
     here = Console(
         access=access,
         logins=Logins({}),
@@ -126,12 +127,14 @@ def application(
         handlers=handlers,
         links=links,
     )
+
     requests = metrics.requests()
     sign_ins = metrics.sign_ins()
     app = _routed()
     app.state.consoles = here.each(by_cell)
     exposition = Exposition(None, requests.collect, sign_ins.collect)
     _add_probes(app, by_cell, exposition)
+
     return Guard(
         cells.addressed(cast("Any", app), by_cell),
         requests,
@@ -151,15 +154,18 @@ def _routed() -> FastAPI:
         description="The lists of the command line with its filters, and its changes.",
         version="1",
         openapi_url=f"{api.PREFIX}/openapi.json",
+        # Both pages would load scripts from another host, which our policy forbids.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
+
     for part in PARTS:
         app.include_router(part.router)
 
     static = StaticFiles(packages=[("redrive.console", "static")])
     app.mount("/static", static, name="static")
+
     for kind, handle in HANDLERS.items():
         app.add_exception_handler(kind, handle)
 
@@ -270,6 +276,7 @@ def _no_cell(request: Request, _error: Exception) -> Response:
         return _failed(request, 404, f"the address names no cell; {rule}")
 
     address = _address(request)
+
     return _error_page(
         request,
         404,
@@ -283,6 +290,7 @@ def _not_signed_in(request: Request, _error: Exception) -> Response:
     access = console(request).access
     has_page = access.tokens is not None or access.provider is not None
     if has_page and not _is_api(request):
+        # A form cannot be sent again after the sign-in, so lead to the first page.
         onward = _address(request) if request.method == "GET" else "/"
         query = urlencode({"next": onward})
         return RedirectResponse(f"/sign-in?{query}", 303)
@@ -302,17 +310,21 @@ def _of_database(request: Request, error: Exception) -> Response:
 
 def _fault_of_database(error: psycopg.Error) -> tuple[int, str]:
     state = {"sqlstate": error.sqlstate}
+
     match error:
         case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
             return 403, NO_RIGHT
+        # QueryCanceled is an OperationalError, so it must come before that.
         case errors.QueryCanceled():
             return 503, TOO_SLOW
         case psycopg.OperationalError():
             logger.warning("the database does not answer", extra=state)
             return 503, NO_ANSWER
+
         case psycopg.Error(sqlstate="RD001"):
             # A function of Redrive raised it, and its text is for users.
             return 409, error.diag.message_primary or AGAINST_A_RULE
+
         case _:
             logger.error("the database refused", extra=state)
             fault = "the database rejected the request"

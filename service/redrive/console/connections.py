@@ -28,6 +28,7 @@ class PageConnection(Connection):
 
     def _look(self, before: object) -> None:
         """Close the connection if no request began since the look before."""
+        # A new request has a new cycle. An answer may take as long as it needs.
         if self.cycle is before and not self.is_asking:
             self.transport.abort()
         else:

@@ -50,6 +50,7 @@ def _checked(variable: str, text: str | None, part: str) -> str | None:
         return None
     if _is_address(text) and _PART.findall(text) == [part]:
         return text
+
     rule = f"must be an http or https address that contains {part} once"
     msg = f"{variable} {rule}, such as https://traces.example/trace/{part}"
     raise SettingsError(msg)
@@ -58,6 +59,7 @@ def _checked(variable: str, text: str | None, part: str) -> str | None:
 def _is_address(text: str) -> bool:
     if not text.isprintable() or " " in text:
         return False
+
     try:
         split = urlsplit(text)
         return split.scheme in {"http", "https"} and bool(split.hostname)

@@ -24,6 +24,7 @@ def sign_ins() -> Counter:
         " by outcome.",
         labels=("outcome",),
     )
+
     for outcome in SIGN_INS:
         made.create((outcome,))
 

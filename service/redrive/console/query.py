@@ -52,6 +52,7 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
         given["state"] = []
 
     many = fields_of_many(of)
+
     values: dict[str, Any] = {}
     for field, found in given.items():
         values[field] = tuple(found) if field in many else found[-1]
@@ -62,11 +63,13 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
 def _by_field(criteria: Mapping[str, Criterion], query: Query) -> dict[str, list[Any]]:
     """Return the parsed values of each field that the query sets."""
     fields_by_name = {name_of(field): field for field in criteria}
+
     given: dict[str, list[Any]] = {}
     for name, text in query:
         field = fields_by_name.get(name)
         if field is None:
             raise no_filter(name, fields_by_name)
+
         if value := text.strip():
             found = given.setdefault(field, [])
             found += _values(field, criteria[field], value)
@@ -140,10 +143,12 @@ def not_a_choice(name: str, text: str, allowed: Iterable[str]) -> Refused:
 
 def _number(field: str, text: str) -> int:
     digits = text.strip()
+    # isdigit() also accepts superscripts, which int() cannot read.
     if len(digits) < MOST_DIGITS and digits.isascii() and digits.isdigit():
         number = int(digits)
         if is_job_id(number):
             return number
+
     rule = "it must be a whole number above 0"
     raise Refused(400, f"{name_of(field)} is {text!r}; {rule}")
 
@@ -163,7 +168,11 @@ def texts(value: Any) -> list[str]:
 
 
 def url(path: str, chosen: Chosen = None, /, **more: str | None) -> str:
-    """Return the address of a page with a filter in its query string."""
+    """Return the address of a page with a filter in its query string.
+
+    Args:
+        more: other parameters; None and empty texts are left out.
+    """
     parameters = _parameters(chosen, more)
     if parameters:
         return f"{path}?{urlencode(parameters)}"
@@ -173,7 +182,12 @@ def url(path: str, chosen: Chosen = None, /, **more: str | None) -> str:
 def command(
     words: Iterable[str], chosen: Chosen = None, /, **options: str | None
 ) -> str:
-    """Return the shell command with the same filter."""
+    """Return the shell command with the same filter, quoted for a shell.
+
+    Args:
+        words: words after `redrive`.
+        options: other options; None and empty texts are left out.
+    """
     flags: list[str] = []
     for name, value in _parameters(chosen, options):
         flags += _flag(name, value)
@@ -189,6 +203,7 @@ def _parameters(
 
 
 def _flag(name: str, value: str) -> Sequence[str]:
+    # The command line would take such a value for an option.
     if value.startswith("-"):
         return [f"--{name}={value}"]
     return [f"--{name}", value]
@@ -205,22 +220,32 @@ def place_of(at: datetime, job: int) -> str:
 
 
 def dead_letter_place(text: str | None) -> Place | None:
-    """Parse the position of a dead letter. Raises Refused if it is invalid."""
+    """Parse the position of a dead letter, as `place_of` writes it.
+
+    Raises:
+        Refused: it is invalid.
+    """
     if not text:
         return None
 
     at, _, digits = text.rpartition("/")
+
     try:
         found = datetime.fromisoformat(at)
     except ValueError:
         raise _no_place(text) from None
 
+    # A time without a zone is UTC, as in the filters.
     in_utc = found if found.tzinfo else found.replace(tzinfo=UTC)
     return in_utc, _number("ids", digits)
 
 
 def job_place(text: str | None) -> str | None:
-    """Return the position of a job in a list. Raises Refused if it is invalid."""
+    """Return the position of a job in a list; None begins the list.
+
+    Raises:
+        Refused: it is invalid.
+    """
     if text and not PLACES.fullmatch(text):
         raise _no_place(text)
     return text or None

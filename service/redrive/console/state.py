@@ -75,12 +75,14 @@ class Console:
 
     def each(self, logins: Mapping[str, Logins]) -> Mapping[str, "Console"]:
         """Return a console per cell; the key "" holds the one for all cells."""
+        # A single database is no cell, so that its addresses have no prefix.
         if len(logins) == 1:
             (only,) = logins.values()
             return {"": replace(self, logins=only)}
 
         every_cell = replace(self, cells=tuple(logins))
         consoles = {"": every_cell}
+
         for cell, own in logins.items():
             consoles[cell] = replace(every_cell, cell=cell, logins=own)
 
@@ -144,16 +146,20 @@ def known(request: Request, here: Here) -> Principal:
     """
     peer = request.client.host if request.client else None
     session = request.cookies.get(COOKIE)
+
     try:
         user = here.access.identify(peer, request.headers.items(), session)
     except Refused:
+        # The guard reads this, and counts the request as a refused sign-in.
         request.state.sign_in = REFUSED
         raise
 
     if user is None:
         raise NotSignedIn
 
+    # The guard sends this cookie with the response.
     request.state.renewed = user.renewed
+
     return user
 
 
@@ -192,7 +198,11 @@ class Visit:
         return self.console.page(template, self.request, self.user, status, **values)
 
     def require_operator(self) -> None:
-        """Raise Refused if the user's role may not make changes."""
+        """Check that the user's role may make changes.
+
+        Raises:
+            Refused: it may not.
+        """
         if not self.user.may_change:
             role = self.user.role.word
             rule = f"it must be {Role.OPERATOR.word} or higher"
@@ -214,6 +224,7 @@ def signed_in(request: Request, here: Here, user: Known) -> Visit:
         raise Refused(403, f"the role {user.role.word} has no login to the {place}")
 
     visit = Visit(request, here, user)
+    # The signed cookie stays valid after a sign-out. Only the database knows of it.
     if user.session and _is_ended(visit):
         raise NotSignedIn
 
@@ -239,6 +250,7 @@ async def own_form(request: Request) -> Mapping[str, str]:
         raise Refused(403, f"the form was not sent from a page of this console; {rule}")
     if media_type(request) != FORM:
         raise Refused(415, "the body must be a form; the JSON API is under /api/v1")
+
     body = await request.body()
     return _fields(body.decode("utf-8", "replace"))
 

@@ -54,15 +54,20 @@ class Streams:
         give_up_at = time.monotonic() + STREAM_SECONDS
         self._open.append(session)
         try:
+            # A browser that loses the connection waits for a second and connects again.
             yield "retry: 1000\n\n"
+
             last_sent = None
             while not self._is_over and time.monotonic() < give_up_at:
+                # The call waits for Postgres. Other requests must go on meanwhile.
                 update = await run_in_threadpool(read)
                 if update is None:
                     return
+
                 if update.html != last_sent:
                     yield _event("news", update.html)
                     last_sent = update.html
+
                 if update.is_last:
                     yield _event("end", "")
                     return

@@ -25,6 +25,7 @@ class RedriveConfig(AppConfig):
 
 def _migrate(using: str, verbosity: int, **_: Any) -> None:
     """Run `redrive migrate` at each `manage.py migrate`; upgrades need nothing else."""
+    # A project may migrate several databases. The jobs are in one of them.
     if using != alias():
         return
 
@@ -33,5 +34,6 @@ def _migrate(using: str, verbosity: int, **_: Any) -> None:
 
     if verbosity and report.applied:
         print(f"Redrive: schema version {report.after}")  # noqa: T201 # as Django's migrate does
+
     if verbosity and report.without_roles:
         print(f"Redrive: without roles: {report.without_roles}")  # noqa: T201 # as above

@@ -34,6 +34,7 @@ def conninfo() -> str:
 
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     parameters = connection.get_connection_params().items()
+
     return make_conninfo(**{name: value for name, value in parameters if name in known})
 
 
@@ -52,6 +53,7 @@ def _defaults() -> Iterator[None]:
     missing: dict[str, str] = {}
     if "REDRIVE_HANDLERS" not in os.environ:
         missing["REDRIVE_HANDLERS"] = "redrive.django.worker:jobs"
+
     if not os.environ.keys() & {"REDRIVE_DATABASE_URL", "REDRIVE_DATABASE_URL_FILE"}:
         missing["REDRIVE_DATABASE_URL"] = conninfo()
 

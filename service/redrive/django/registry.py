@@ -45,6 +45,7 @@ def within(around: Around, handlers: Handlers) -> Handlers:
     found = Handlers(on_dead=wrapped(handlers.on_dead))
     found.breakers = handlers.breakers
     found.schedules = handlers.schedules
+
     for handler in handlers:
         functions = {name: wrapped(getattr(handler, name)) for name in FUNCTIONS}
         found.add(replace(handler, **functions))

@@ -27,15 +27,29 @@ ENVIRONMENT = {
 def order(number: int) -> Order:
     """Return an order; every fifth is in yen."""
     if number % 5:
-        return Order(number=number, amount=f"{number}.90", currency="EUR")
-    return Order(number=number, amount=f"{number}00", currency="JPY")
+        return Order(
+            number=number,
+            amount=f"{number}.90",
+            currency="EUR",
+        )
+
+    return Order(
+        number=number,
+        amount=f"{number}00",
+        currency="JPY",
+    )
 
 
 def redrive(*arguments: str, where: str = ".") -> None:
     """Type a command."""
     print(f"\n$ redrive {shlex.join(arguments)}", flush=True)
     command = [sys.executable, "-m", "redrive", *arguments]
-    subprocess.run(command, check=True, cwd=where, env=ENVIRONMENT)
+    subprocess.run(
+        command,
+        check=True,
+        cwd=where,
+        env=ENVIRONMENT,
+    )
 
 
 def main() -> None:
@@ -46,6 +60,7 @@ def main() -> None:
     with postgres() as url, tempfile.TemporaryDirectory() as release:
         ENVIRONMENT["REDRIVE_DATABASE_URL"] = url
         print("Ten orders come in. Two are in yen, which have no decimals.")
+
         with psycopg.connect(url) as conn:
             book.enqueue_many(conn, [order(number) for number in range(1, 11)])
 
@@ -55,8 +70,10 @@ def main() -> None:
 
         print(f"\nThe fix, in a copy of handlers.py:\n-{BUG}+{FIX}", end="")
         Path(release, "handlers.py").write_text(HANDLERS.replace(BUG, FIX))
+
         fixed = ("--category", "bug", "--why", "yen have no decimals", "--yes")
         redrive("dlq", "redrive", *fixed)
+        # This worker starts in the folder of the copy, so it imports the fix.
         redrive("worker", "--until-empty", where=release)
         redrive("dlq", "groups")
 

@@ -26,17 +26,20 @@ def _preview(
     seen = preview_group(conn, query, verb, shell, (remark,))
     if seen.rows and not seen.rows[0]["open"]:
         return replace(seen, obstacle="The group has no open dead letters.")
+
     return seen
 
 
 def _make(opening: Opening, order: Order, *, is_acknowledged: bool) -> Done:
     act = acknowledge if is_acknowledged else unacknowledge
+
     with opening() as conn:
         name = group_of(conn, order)["group"]
         if not act(conn, [name], **order.signed):
             raise Refused(409, "the group has no open dead letters")
 
     state = "acknowledged" if is_acknowledged else "no longer acknowledged"
+
     return Done(
         text=f"The group is {state}.",
         report={"group": name, "acknowledged": is_acknowledged},

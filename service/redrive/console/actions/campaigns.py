@@ -123,10 +123,14 @@ def _inputs(canaries: int) -> list[Input]:
 
 
 def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
-    """Parse the terms in a form. Raises Refused, which names the field.
+    """Parse the terms in a form.
 
     Args:
+        more: fields of the form.
         canaries: number of canaries if the form gives none.
+
+    Raises:
+        Refused: a term is invalid; the message names the field.
     """
     try:
         return Terms.read(more, datetime.now(UTC), canaries)
@@ -135,7 +139,11 @@ def terms_of(more: Mapping[str, str], canaries: int) -> Terms:
 
 
 def allow_of(more: Mapping[str, str], chosen: Filter) -> Allow:
-    """Return what a form confirms. Raises Refused, which names the field."""
+    """Return what a form confirms.
+
+    Raises:
+        Refused: a field is invalid, or `repeat` is confirmed without ids.
+    """
     invalid = _is_confirmed(more, "include-invalid")
     repeat = _is_confirmed(more, "repeat")
     if repeat and not chosen.ids:
@@ -167,6 +175,8 @@ def _confirmations(chosen: Filter, blocked: Mapping[str, int]) -> list[Input]:
                 hint="type include",
             )
         )
+
+    # A filter cannot confirm this: each of these jobs must be named by its id.
     if "not_repeatable" in blocked and chosen.ids:
         label = "Run jobs again that must not run twice"
         inputs.append(
@@ -191,6 +201,8 @@ def commands(
         more: fields of the form; default values are left out.
         matched: number of dead letters that match.
     """
+    # `campaign start` has a fixed number of canaries by default. For `dlq redrive`, it
+    # depends on the selection.
     start_terms = _unusual(more, CANARIES)
     if word == "campaign-start":
         plan = str(_number_of(query))
@@ -200,7 +212,13 @@ def commands(
     canaries = _canaries(letters_of(query), matched)
     terms = _unusual(more, canaries)
     if terms.keys() <= {"rate", "canaries", "to-queue"}:
-        shell = shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")
+        shell = shell_of(
+            ("dlq", "redrive"),
+            query,
+            Filter,
+            **terms,
+            why="...",
+        )
         return [shell + flags]
 
     plan = shell_of(("campaign", "plan"), query, Filter)
@@ -219,7 +237,10 @@ def _flags(more: Mapping[str, str]) -> str:
 
 def _unusual(more: Mapping[str, str], canaries: int) -> dict[str, str]:
     """Return the terms in a form that are not the defaults of the command."""
-    usual = {"canaries": str(canaries), "abort-share": f"{ABORT_SHARE:g}"}
+    usual = {
+        "canaries": str(canaries),
+        "abort-share": f"{ABORT_SHARE:g}",
+    }
     given = {name: more.get(name, "").strip() for name in TERM_NAMES}
     return {
         name: text for name, text in given.items() if text and text != usual.get(name)
@@ -231,7 +252,11 @@ def _start_command(plan: str, terms: Mapping[str, str]) -> str:
 
 
 def estimate(matched: int, terms: Terms) -> str:
-    """Estimate how long a redrive takes and what it risks, in a sentence."""
+    """Estimate how long a redrive takes and what it risks, in a sentence.
+
+    Args:
+        matched: number of dead letters; the sentence is empty if it is 0.
+    """
     if not matched:
         return ""
 
@@ -262,11 +287,14 @@ def _preview(conn: Connection, query: Query) -> Preview:
         obstacle=vague(chosen, 0),
         inputs=_inputs(_canaries(chosen, 0)),
     )
+
+    # A filter that selects everything is refused, so its rows are not counted.
     if not chosen.narrows():
         return preview
 
     seen, known = campaign.look(conn, _all(chosen), MOST)
     canaries = _canaries(chosen, seen.matched)
+
     return replace(
         preview,
         matched=seen.matched,
@@ -293,6 +321,7 @@ def _remarks(seen: Plan, known: int) -> list[str]:
 
     remarks += _stay(seen.blocked)
     remarks += _rates(seen.rates)
+
     if seen.acted:
         count = counted(seen.acted, "of them")
         remarks.append(
@@ -316,8 +345,10 @@ def _stay(
     for cause, n in blocked.items():
         words = stays(cause)
         stay.append(f"{n:,} will stay: {words}.")
+
     for fault, n in (invalid or {}).items():
         stay.append(f"{n:,} will stay, invalid: {fault}.")
+
     return stay
 
 
@@ -351,17 +382,25 @@ def _freeze(conn: Connection, order: Order) -> _Frozen:
     """Freeze the previewed dead letters as a plan, except invalid ones."""
     chosen = letters_of(order.query)
     refuse_vague(chosen)
+
     with conn.transaction():
+        # `true` limits the setting to this transaction.
         conn.execute(
             "select set_config('statement_timeout', %s, true)",
             (FREEZE_SECONDS,),
         )
         allow = allow_of(order.more, chosen)
-        made = campaign.plan(conn, _all(chosen), actor=order.actor, allow=allow)
+        made = campaign.plan(
+            conn,
+            _all(chosen),
+            actor=order.actor,
+            allow=allow,
+        )
 
     refuse_other(made.matched, order)
     if made.plan is None:
         raise Refused(409, "no dead letter matches now; look at the preview again")
+
     if order.handlers and made.matched <= MOST:
         leave_out(conn, made.plan, order.handlers)
 
@@ -386,7 +425,10 @@ def _plan(opening: Opening, order: Order) -> Done:
 
 def _redrive(opening: Opening, order: Order) -> Done:
     """Freeze the selection and start the campaign; workers drive it from then on."""
+    # Refuse wrong terms before anything is frozen. The default number of canaries is
+    # known only after that.
     terms_of(order.more, 0)
+
     with opening() as conn:
         chosen, made, plan = _freeze(conn, order)
         canaries = _canaries(chosen, made.matched)
@@ -421,6 +463,7 @@ def _redriven(
     keys = ("matched", "redriven", "blocked", "campaign", "state")
     report = {key: done[key] for key in keys}
     sentences = (_first_sentence(done), *map(as_sentence, others))
+
     return Done(
         text=" ".join(sentences),
         report=report,
@@ -432,6 +475,7 @@ def _first_sentence(done: Fields) -> str:
     """Say how many dead letters a campaign redrove, and how many stayed."""
     count = counted(done["redriven"], "dead letter")
     text = f"{count} redriven by campaign {done['campaign']}"
+
     for cause, n in done["blocked"].items():
         words = stays(cause)
         text += f"; {n:,} stayed: {words}"
@@ -454,9 +498,12 @@ def _driven(conn: Connection, number: int) -> Row:
 
 
 def found_in(conn: Connection, number: int) -> Row:
-    """Return a campaign as `campaign show` prints it. Raises Refused if it is
-    unknown.
+    """Return a campaign as `campaign show` prints it.
+
+    Raises:
+        Refused: there is no such campaign.
     """
+    # The query would fail if Postgres cannot hold the number as a bigint.
     found = campaign.show(conn, number) if 0 < number < 2**63 else None
     if found is None:
         raise Refused(404, f"there is no campaign {number}")
@@ -495,6 +542,7 @@ def _preview_start(conn: Connection, query: Query) -> Preview:
     found = found_in(conn, _number_of(query))
     number = found["campaign"]
     matched = found["matched"]
+
     return Preview(
         title=f"Start campaign {number}",
         matched=matched,
@@ -517,8 +565,10 @@ def _start_remarks(found: Row, effects: Sequence[tuple[str, int]]) -> list[str]:
     ]
     remarks += _stay(found["blocked"], found["invalid"])
     remarks += _rates(found["rates"])
+
     for effect, n in effects:
         remarks.append(f"{n:,} jobs already had this side effect: {effect}.")
+
     return remarks
 
 
@@ -527,6 +577,7 @@ def _not_to_start(conn: Connection, found: Fields) -> str | None:
     if found["state"] != State.PLANNED:
         return f"Campaign {found['campaign']} is {found['state']}."
 
+    # Only the login that planned the campaign needs somebody else to start it.
     kinds = value(
         conn,
         "select array(select jsonb_array_elements_text(plan -> 'kinds')) from redrive.campaigns"
@@ -545,6 +596,7 @@ def _start(opening: Opening, order: Order) -> Done:
     """Start a plan. The database refuses it if the kinds need a second role."""
     number = _number_of(order.query)
     terms = terms_of(order.more, CANARIES)
+
     with opening() as conn:
         kinds = found_in(conn, number)["kinds"]
         _begin(conn, number, terms, order)
@@ -571,8 +623,10 @@ def _resume(opening: Opening, order: Order) -> Done:
 
 def _cancel(opening: Opening, order: Order) -> Done:
     number = _number_of(order.query)
+
     with opening() as conn:
         taken = campaign.cancel(conn, number, **order.signed)
+
     return _stands(
         f"cancelled; {taken:,} jobs are dead letters again",
         number,
@@ -591,7 +645,11 @@ def _stands(outcome: str, number: int, state: str) -> Done:
 
 CAMPAIGNS: Mapping[str, Change] = {
     "redrive": Change(
-        "Put dead letters back to work.", _preview, _redrive, Filter, plans=True
+        "Put dead letters back to work.",
+        _preview,
+        _redrive,
+        Filter,
+        plans=True,
     ),
     "campaign-plan": Change(
         "Plan a redrive that another user can start.",
@@ -602,7 +660,10 @@ CAMPAIGNS: Mapping[str, Change] = {
         asks_why=False,
     ),
     "campaign-start": Change(
-        "Start a planned redrive.", _preview_start, _start, names=("campaign",)
+        "Start a planned redrive.",
+        _preview_start,
+        _start,
+        names=("campaign",),
     ),
     "campaign-pause": Change(
         "Pause a campaign until it is resumed.",

@@ -75,7 +75,14 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A change to make. `handlers` decode the payloads."""
+    """A change to make.
+
+    Attributes:
+        why: reason for the audit log; empty if the change needs none.
+        actor: name of the user, for the audit log.
+        more: fields of the form besides the reason, or of the API's body.
+        handlers: handlers that decode the payloads.
+    """
 
     query: Query
     why: str
@@ -104,8 +111,13 @@ class Done:
 class Change:
     """A kind of change: a preview, which writes nothing, and the action.
 
-    `plans`: the preview needs a login that may write, because others may not read its
-        data.
+    Attributes:
+        what: description of the change, for the API.
+        of: class of the filter that selects rows; None if a name selects one.
+        names: parameters of the query besides a filter.
+        plans: the preview needs a login that may write, because others may not read
+            its data.
+        asks_why: the change needs a reason.
     """
 
     what: str
@@ -117,7 +129,11 @@ class Change:
     asks_why: bool = True
 
     def why(self, text: str) -> str:
-        """Return the reason of a change. Raises Refused if it is needed and missing."""
+        """Return the reason of a change; empty if the change needs none.
+
+        Raises:
+            Refused: a reason is needed, and it is missing or too long.
+        """
         return why_of(text) if self.asks_why else ""
 
 
@@ -131,7 +147,11 @@ VAGUE = "Choose a filter first. To change everything, use the command line."
 
 
 def refuse_vague(chosen: Criteria) -> None:
-    """Refuse a filter that selects everything, because its preview is empty."""
+    """Refuse a filter that selects everything, because its preview is empty.
+
+    Raises:
+        Refused: the filter selects everything.
+    """
     if not chosen.narrows():
         raise Refused(400, VAGUE)
 
@@ -159,6 +179,7 @@ def until_of(chosen: Filter | JobFilter) -> datetime | None:
 
 def as_seen(chosen: Filter | JobFilter) -> Query:
     """Return a query that selects exactly these rows, also a minute later."""
+    # Leave out the limit that `bounded` has set. It is set again when the form is sent.
     limit = chosen.limit
     if not limit or limit > MOST:
         limit = None
@@ -166,7 +187,14 @@ def as_seen(chosen: Filter | JobFilter) -> Query:
 
 
 def letters_of(query: Query, state: str = "open") -> Filter:
-    """Parse the filter of a change. Raises Refused if it asks for another state."""
+    """Parse the filter of a change, with the limits of `bounded`.
+
+    Args:
+        state: state of the dead letters that the change is for.
+
+    Raises:
+        Refused: the filter is invalid, or asks for another state.
+    """
     chosen = parse(Filter, query, states=(state,))
     if tuple(chosen.state) != (state,):
         raise Refused(400, f"state must be {state} for this change")
@@ -183,13 +211,21 @@ def shell_of(
     words: Sequence[str], query: Query, of: type[Criteria], **more: str
 ) -> str:
     """Return the shell command as a person types it, without the preview's instant."""
+    # The commands select open dead letters by default.
     usual = ("state", "open")
     asked = [pair for pair in query if tuple(pair) != usual]
     return command(words, parse(of, asked), **more)
 
 
 def refuse_other(matched: int, order: Order) -> None:
-    """Refuse a change whose selection is no longer what was previewed."""
+    """Refuse a change whose selection is no longer what was previewed.
+
+    Args:
+        matched: number of rows that match now.
+
+    Raises:
+        Refused: the number of rows differs from the one in the form.
+    """
     seen = order.more.get("seen")
     if seen is not None and seen != str(matched):
         raise Refused(
@@ -199,7 +235,11 @@ def refuse_other(matched: int, order: Order) -> None:
 
 
 def refuse_more(matched: int, order: Order) -> None:
-    """Refuse to change more rows than one request may."""
+    """Refuse to change more rows than one request may.
+
+    Raises:
+        Refused: too many rows match, or other ones than in the preview.
+    """
     refuse_other(matched, order)
     if matched > MOST:
         raise Refused(409, f"more than {MOST:,} match; narrow the filter")
@@ -215,7 +255,11 @@ def back(chosen: Filter | JobFilter) -> str:
 
 
 def named(query: Query, name: str) -> str:
-    """Return the value of the one parameter. Raises Refused for any other query."""
+    """Return the value of the one parameter.
+
+    Raises:
+        Refused: the query lacks it, repeats it, or has other parameters.
+    """
     values = [value.strip() for key, value in query if key == name]
     values = [value for value in values if value]
     has_others = any(key != name for key, _ in query)
@@ -229,28 +273,45 @@ def named(query: Query, name: str) -> str:
 
 
 def id_of(query: Query) -> int:
-    """Return the one id. Raises Refused if it is missing or invalid."""
+    """Return the one id.
+
+    Raises:
+        Refused: it is missing or invalid, or there are other parameters.
+    """
     text = named(query, "id")
     ids = parse(Filter, [("id", text)]).ids
     return int(ids[0])
 
 
 def name_in(query: Query, name: str) -> str:
-    """Return the one name. Raises Refused if it is missing or invalid."""
+    """Return the one name of a queue or a breaker.
+
+    Args:
+        name: parameter that holds it.
+
+    Raises:
+        Refused: it is missing or invalid, or there are other parameters.
+    """
     value = named(query, name)
     if not NAME.fullmatch(value):
         raise Refused(
             400,
             f"{name} is {value!r}; it must match ^[a-z][a-z0-9_.-]{{0,62}}$",
         )
+
     return value
 
 
 def why_of(text: str) -> str:
-    """Return the reason of a change. Raises Refused if it is missing or too long."""
+    """Return the reason of a change, without blanks around it.
+
+    Raises:
+        Refused: it is missing, is too long, or has a NUL.
+    """
     why = text.strip()
     if not why:
         raise Refused(400, "why is missing; give a reason, which the audit log keeps")
     if len(why) > WHY_LENGTH or "\0" in why:
         raise Refused(400, f"why must have at most {WHY_LENGTH} characters and no NUL")
+
     return why

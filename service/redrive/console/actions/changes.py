@@ -57,6 +57,7 @@ def _preview_letters(
 ) -> Preview:
     chosen = letters_of(query, state)
     matched = letters.ids(conn, chosen) if chosen.narrows() else []
+
     return Preview(
         title=f"{verb} dead letters",
         matched=len(matched),
@@ -81,12 +82,15 @@ def _triage(
 ) -> Done:
     chosen = letters_of(order.query, state)
     refuse_vague(chosen)
+
     with opening() as conn:
         matched = letters.ids(conn, chosen)
         refuse_more(len(matched), order)
+        # The action takes the ids and not the filter, so it changes what was counted.
         done = act(conn, matched, **order.signed)
 
     text = f"{counted(len(done), 'dead letter')} {word}."
+
     return Done(
         text=text,
         report={"matched": len(matched), word: done},
@@ -104,12 +108,14 @@ def _preview_reopen(conn: Connection, query: Query) -> Preview:
         remark="After this they can be redriven again.",
     )
     words = ("dlq", "reopen", str(id_of(query)))
+
     return replace(seen, shell=command(words, why="..."))
 
 
 def _preview_note(conn: Connection, query: Query) -> Preview:
     job = id_of(query)
     found = letters.show(conn, job)
+
     return Preview(
         title=f"Note on job {job}",
         matched=1 if found else 0,
@@ -124,6 +130,7 @@ def _preview_note(conn: Connection, query: Query) -> Preview:
 
 def _note(opening: Opening, order: Order) -> Done:
     job = id_of(order.query)
+
     with opening() as conn:
         if not triage.note(conn, job, order.why, actor=order.actor):
             raise Refused(404, f"job {job} {NO_LETTER}")
@@ -139,6 +146,7 @@ def _preview_reveal(conn: Connection, query: Query) -> Preview:
     job = id_of(query)
     found = story(conn, job)
     is_kept = found is not None and found["payload"] is not None
+
     return Preview(
         title=f"Reveal the payload of job {job}",
         matched=int(is_kept),
@@ -153,6 +161,7 @@ def _preview_reveal(conn: Connection, query: Query) -> Preview:
 
 def _reveal(opening: Opening, order: Order) -> Done:
     job = id_of(order.query)
+
     with opening() as conn:
         found = reveal(conn, job, **order.signed)
 
@@ -181,6 +190,7 @@ def _preview_jobs(
     matched = ids(conn, chosen) if chosen.narrows() else []
     sample = JobFilter(ids=matched[:SAMPLE])
     shown = list(find(conn, sample)) if matched else []
+
     return Preview(
         title=f"{verb}: live jobs",
         matched=len(matched),
@@ -198,6 +208,7 @@ def _preview_jobs(
 def _cancel(opening: Opening, order: Order) -> Done:
     chosen = _jobs(order.query)
     refuse_vague(chosen)
+
     with opening() as conn:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
@@ -205,6 +216,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
 
     cancelled = counted(done.cancelled, "job")
     text = f"{cancelled} cancelled, {done.asked:,} running jobs asked to stop."
+
     return Done(
         text=text,
         report={"matched": len(matched), **done._asdict()},
@@ -215,12 +227,14 @@ def _cancel(opening: Opening, order: Order) -> Done:
 def _now(opening: Opening, order: Order) -> Done:
     chosen = _jobs(order.query)
     refuse_vague(chosen)
+
     with opening() as conn:
         matched = ids(conn, chosen)
         refuse_more(len(matched), order)
         due = control.run_now(conn, matched, **order.signed)
 
     text = f"{counted(due, 'job')} due at once."
+
     return Done(
         text=text,
         report={"matched": len(matched), "due": due},
@@ -238,17 +252,30 @@ CHANGES: Mapping[str, Change] = {
             state="open",
             remark="They are closed now and purged later. Until then they can be reopened.",
         ),
-        partial(_triage, state="open", act=triage.dismiss, word="dismissed"),
+        partial(
+            _triage,
+            state="open",
+            act=triage.dismiss,
+            word="dismissed",
+        ),
         Filter,
     ),
     "reopen": Change(
         "Open dismissed dead letters again.",
         _preview_reopen,
-        partial(_triage, state="dismissed", act=triage.reopen, word="reopened"),
+        partial(
+            _triage,
+            state="dismissed",
+            act=triage.reopen,
+            word="reopened",
+        ),
         names=("id",),
     ),
     "note": Change(
-        "Write a note on a dead letter.", _preview_note, _note, names=("id",)
+        "Write a note on a dead letter.",
+        _preview_note,
+        _note,
+        names=("id",),
     ),
     "reveal": Change(
         "Show the payload of a job with its secrets.",

@@ -84,7 +84,13 @@ def _mark(seen: Preview) -> str:
 
 
 def look(conn: Connection, order: Order) -> Look:
-    """Preview the patch of a form, or show what can be edited if there is no patch."""
+    """Preview the patch of a form, or show what can be edited if there is no patch.
+
+    An invalid patch is no error. Its fault is a part of the preview.
+
+    Raises:
+        Refused: the filter is invalid.
+    """
     chosen = letters_of(order.query)
     found = _found(conn, chosen, order)
     if found.obstacle:
@@ -94,7 +100,11 @@ def look(conn: Connection, order: Order) -> Look:
         patch = _patch(order, found)
         seen = patch and _seen(conn, chosen, patch, order)
     except InvalidJob as error:
-        return replace(found, patch=order.more.get("patch", ""), fault=str(error))
+        return replace(
+            found,
+            patch=order.more.get("patch", ""),
+            fault=str(error),
+        )
 
     if not patch or not seen:
         return found
@@ -108,9 +118,16 @@ def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
     if chosen.narrows():
         matched = len(letters.find(conn, chosen))
 
-    shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
+    shell = shell_of(
+        ("dlq", "edit"),
+        order.query,
+        Filter,
+        patch="...",
+        why="...",
+    )
     obstacle = obstacle_of(chosen, matched)
     found = Look(as_seen(chosen), shell, matched, obstacle=obstacle)
+
     if obstacle:
         return found
 
@@ -132,31 +149,48 @@ def _patch(order: Order, found: Look) -> Patch | None:
     """Return the given patch, or derive one from an edited payload."""
     if text := order.more.get("patch", "").strip():
         return rules.read_patch(text)
+
     text = order.more.get("payload")
     if not text or found.sample is None or found.matched != 1:
         return None
+
+    # The user has edited the redacted text. Compared with that text, a secret that they
+    # left alone is no difference, so the patch does not replace it.
     (shown,) = found.sample.redacted([found.sample.payload])
     return rules.difference(shown, rules.decode(text))
 
 
 def _seen(conn: Connection, chosen: Filter, patch: Patch, order: Order) -> Preview:
-    return edits.preview(edits.find(conn, chosen), patch, order.handlers or Handlers())
+    return edits.preview(
+        edits.find(conn, chosen),
+        patch,
+        order.handlers or Handlers(),
+    )
 
 
 def edit(opening: Opening, order: Order) -> Done:
     """Edit the payloads that the preview showed.
 
     Raises:
-        Refused: nothing matches, or the dead letters have changed since the preview.
+        Refused: the filter selects everything, too many dead letters match, or they
+            have changed since the preview.
+        InvalidJob: the patch is invalid.
     """
     chosen = letters_of(order.query)
     patch = rules.read_patch(order.more.get("patch", ""))
     refuse_vague(chosen)
+
     with opening() as conn:
         seen = _seen(conn, chosen, patch, order)
         _refuse_changed(seen, order)
         handlers = order.handlers or Handlers()
-        causes = edits.edit(conn, seen, patch, handlers=handlers, **order.signed)
+        causes = edits.edit(
+            conn,
+            seen,
+            patch,
+            handlers=handlers,
+            **order.signed,
+        )
 
     return Done(
         text=_edited(causes),
@@ -171,6 +205,7 @@ def _refuse_changed(seen: Preview, order: Order) -> None:
         raise Refused(409, f"more than {MOST:,} match; narrow the filter")
 
     mark = _mark(seen)
+    # The preview of the API returns no mark, so a request to the API has none.
     if order.more.get("mark", mark) != mark:
         raise Refused(409, "some dead letters have changed; look at the preview again")
 
@@ -191,7 +226,12 @@ def _page_after(chosen: Filter) -> str:
 
 
 def report(seen: Preview, causes: Counter[str | None] | None = None) -> Row:
-    """Report an edit as the command line does."""
+    """Report an edit as the command line does.
+
+    Args:
+        seen: preview of the edit.
+        causes: results of the edit; None if only the preview was made.
+    """
     refused = {cause: n for cause, n in (causes or {}).items() if cause}
     if unreadable := seen.counts["unreadable"]:
         refused["unreadable"] = unreadable
@@ -201,4 +241,10 @@ def report(seen: Preview, causes: Counter[str | None] | None = None) -> Row:
         for cause in ("not_applicable", "invalid", "unchanged")
     }
     edited = causes[None] if causes else 0
-    return {"matched": seen.matched, "edited": edited, **kept, "refused": refused}
+
+    return {
+        "matched": seen.matched,
+        "edited": edited,
+        **kept,
+        "refused": refused,
+    }

@@ -17,7 +17,16 @@ COLUMNS = ("kind", "error_class", "message", "open")
 def preview_group(
     conn: Connection, query: Query, verb: str, shell: str, remarks: Sequence[str]
 ) -> Preview:
-    """Preview a change of the group that the query names."""
+    """Preview a change of the group that the query names.
+
+    Args:
+        verb: text of the button.
+        shell: shell command that makes the same change.
+        remarks: sentences that the user reads before the change.
+
+    Raises:
+        Refused: the query names no group, or holds other parameters.
+    """
     group = groups.show(conn, named(query, "group"))
     seen = Preview(
         title=f"{verb} a group",
@@ -29,6 +38,7 @@ def preview_group(
         columns=COLUMNS,
         remarks=remarks,
     )
+
     if group is None:
         obstacle = "No group has this prefix, or several have it."
         return replace(seen, obstacle=obstacle)
@@ -37,9 +47,14 @@ def preview_group(
 
 
 def group_of(conn: Connection, order: Order) -> Row:
-    """Return the group of a change. Raises Refused if there is no such group."""
+    """Return the group of a change.
+
+    Raises:
+        Refused: no group has the prefix, or several have it.
+    """
     prefix = named(order.query, "group")
     group = groups.show(conn, prefix)
     if group is None:
         raise Refused(404, NO_GROUP)
+
     return group

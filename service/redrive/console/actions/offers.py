@@ -39,8 +39,13 @@ def offers(conn: Connection, given: Mapping[str, str]) -> list[Offer]:
 
     about = _groups(conn, queue, group)
     found = [_mute(each) for each in about]
+
     if queue:
-        pause = Offer(word="pause", target=queue, text=f"Pause queue {queue}")
+        pause = Offer(
+            word="pause",
+            target=queue,
+            text=f"Pause queue {queue}",
+        )
         found.append(pause)
 
     names = [each["group"] for each in about]
@@ -67,11 +72,17 @@ def _mute(group: Group) -> Offer:
 
 def _groups(conn: Connection, queue: str, group: str) -> list[Group]:
     """Return the largest open groups of the alert."""
+    # Postgres cannot hold a NUL, so no group has such a name.
     names = [group] if group and "\0" not in group else []
     if not group:
-        chosen = Filter(queue=(queue,), state=("open",), limit=EXAMINED)
+        chosen = Filter(
+            queue=(queue,),
+            state=("open",),
+            limit=EXAMINED,
+        )
         counted = open_by_group(conn, chosen)
         names = sorted(counted, key=lambda name: -counted[name])[:MOST_GROUPS]
+
     found = (groups.show(conn, name) for name in names)
     return [each for each in found if each]
 
@@ -84,6 +95,7 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
             n = plan["matched"]
             noun = "dead letter" if n == 1 else "dead letters"
             text = f"Start plan {number}: redrive {n:,} {noun}"
+
             yield Offer(
                 word="campaign-start",
                 target=str(number),
@@ -92,6 +104,7 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
 
 
 def _is_about(selects: Fields, queue: str, names: list[str]) -> bool:
+    # The filter of a plan may name its group by the beginning of the fingerprint.
     beginning = selects.get("group")
     is_of_group = beginning and any(name.startswith(beginning) for name in names)
     return bool(is_of_group) or queue in selects.get("queue", ())

@@ -32,6 +32,7 @@ def _number_of(query: Query) -> int:
     number = int(text) if is_number else 0
     if not is_job_id(number):
         raise Refused(400, f"proposal is {text!r}; it must be a whole number above 0")
+
     return number
 
 
@@ -47,6 +48,7 @@ def _preview(conn: Connection, query: Query, *, verb: str) -> Preview:
         query=query,
         columns=COLUMNS,
     )
+
     if found is None:
         obstacle = f"There is no open proposal {number} of an edit or a mute."
         return replace(seen, obstacle=obstacle)
@@ -56,7 +58,12 @@ def _preview(conn: Connection, query: Query, *, verb: str) -> Preview:
         remarks += proposals.effects(conn, found, Handlers())
 
     rows = [found | {"what": proposals.what(found)}]
-    return replace(seen, matched=1, rows=rows, remarks=remarks)
+    return replace(
+        seen,
+        matched=1,
+        rows=rows,
+        remarks=remarks,
+    )
 
 
 def _open_one(conn: Connection, query: Query) -> Row:
@@ -65,11 +72,13 @@ def _open_one(conn: Connection, query: Query) -> Row:
     found = proposals.show(conn, number)
     if found is None:
         raise Refused(409, f"there is no open proposal {number}")
+
     return found
 
 
 def _start(opening: Opening, order: Order) -> Done:
     checked_by = order.handlers or Handlers()
+
     with opening() as conn:
         found = _open_one(conn, order.query)
         proposals.start(

@@ -44,6 +44,7 @@ def _preview_resolve(conn: Connection, query: Query) -> Preview:
         shell=shell,
         remarks=_REMARKS,
     )
+
     return replace(_with_state(seen), inputs=(_VERSIONS,))
 
 
@@ -59,6 +60,7 @@ def _preview_unresolve(conn: Connection, query: Query) -> Preview:
     )
     if seen.rows and seen.rows[0]["fixed_in"] is None:
         seen = replace(seen, obstacle="The group is not resolved.")
+
     return _with_state(seen)
 
 
@@ -70,6 +72,7 @@ def _with_state(seen: Preview) -> Preview:
 
 def _resolve(opening: Opening, order: Order) -> Done:
     versions = [part for part in order.more.get("in", "").split(",") if part.strip()]
+
     with opening() as conn:
         name = group_of(conn, order)["group"]
         try:
@@ -81,6 +84,7 @@ def _resolve(opening: Opening, order: Order) -> Done:
         raise Refused(404, NO_GROUP)
 
     shown = ", ".join(fixes)
+
     return Done(
         text=f"The group is resolved in {shown}.",
         report={"group": name, "fixed_in": fixes},
@@ -93,6 +97,7 @@ def _unresolve(opening: Opening, order: Order) -> Done:
         name = group_of(conn, order)["group"]
         if not groups.unresolve(conn, name, **order.signed):
             raise Refused(409, "the group is not resolved")
+
     return Done(
         text="The group is open.",
         report={"group": name, "fixed_in": None},

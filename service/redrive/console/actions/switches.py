@@ -42,7 +42,9 @@ def _preview_queue(conn: Connection, query: Query, *, verb: str, word: str) -> P
     rows = rows_of(conn, _DEPTH, name)
     columns: tuple[str, ...] = ()
     obstacle = f"No job has been in a queue {name} yet."
+
     for row in rows:  # at most one
+        # The last column is `paused`. The obstacle tells the same in words.
         columns = tuple(row)[:-1]
         obstacle = _changes_nothing(name, word, is_paused=row["paused"])
 
@@ -77,11 +79,18 @@ def _changes_nothing(name: str, word: str, *, is_paused: bool) -> str | None:
 
 def _pause(opening: Opening, order: Order) -> Done:
     name = name_in(order.query, "queue")
+
     with opening() as conn:
         if not rows_of(conn, _DEPTH, name):
             raise Refused(404, f"no job has been in a queue {name} yet")
 
-        value(conn, "select redrive.pause_v1(%s, %s, %s)", name, order.actor, order.why)
+        value(
+            conn,
+            "select redrive.pause_v1(%s, %s, %s)",
+            name,
+            order.actor,
+            order.why,
+        )
 
     return Done(
         text=f"{name} is paused.",
@@ -92,6 +101,7 @@ def _pause(opening: Opening, order: Order) -> Done:
 
 def _resume(opening: Opening, order: Order) -> Done:
     name = name_in(order.query, "queue")
+
     with opening() as conn:
         if not value(
             conn,
@@ -126,6 +136,7 @@ def _preview_breaker(
         name,
     )
     words = ("breaker", "force", name, state) if state else ("breaker", "reset", name)
+
     return Preview(
         title=f"{verb}: breaker {name}",
         matched=len(rows),
@@ -142,11 +153,13 @@ def _preview_breaker(
 
 def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     name = name_in(order.query, "name")
+
     with opening() as conn:
         if not breakers.force(conn, name, state, **order.signed):
             raise Refused(404, f"there is no breaker {name}")
 
     text = f"{name} is held {state}." if state else f"{name} is reset."
+
     return Done(
         text=text,
         report={"name": name, "forced": state},
@@ -157,6 +170,7 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
 def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
     words = ["dlq", "mute", named(query, "group")]
     inputs = [Input(name="for", label="For how long (2h, 1d)", default="1d")]
+
     if verb == "Unmute":
         words.append("--off")
         inputs.clear()
@@ -164,6 +178,7 @@ def _preview_mute(conn: Connection, query: Query, *, verb: str) -> Preview:
     shell = command(words, why="...")
     remarks = ("Redrives skip a muted group.",)
     seen = preview_group(conn, query, verb, shell, remarks)
+
     return replace(seen, inputs=inputs)
 
 
@@ -177,6 +192,7 @@ def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
         groups.mute(conn, name, until, **order.signed)
 
     state = "muted" if is_muted else "no longer muted"
+
     return Done(
         text=f"The group is {state}.",
         report={"group": name, "muted_until": until},
@@ -201,6 +217,7 @@ def _limit(query: Query) -> str:
             400,
             f"name is {name!r}; it must be like emails, customer:17 or customer:*",
         )
+
     return name
 
 
@@ -217,12 +234,19 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
     at_once_now = "" if at_once is None else str(at_once)
     words = ("limit", "set", name)
     effect = "The limit applies at once. Running jobs continue."
+
     return Preview(
         title=f"{verb} the limit {name}",
         matched=1,
         unit="limit",
         verb="Set",
-        shell=command(words, None, concurrency=at_once_now, rate=rate, why="..."),
+        shell=command(
+            words,
+            None,
+            concurrency=at_once_now,
+            rate=rate,
+            why="...",
+        ),
         query=query,
         columns=_LIMIT_COLUMNS,
         rows=rows,
@@ -234,6 +258,7 @@ def _preview_set_limit(conn: Connection, query: Query) -> Preview:
             Input(
                 name="concurrency",
                 label="Jobs at once, at most",
+                # The example is only for the shown command.
                 default=at_once_now if rows else "",
             ),
             Input(
@@ -263,7 +288,13 @@ def _set_limit(opening: Opening, order: Order) -> Done:
 
     with opening() as conn:
         unused = limits.unused(conn, name)
-        limits.put(conn, name, at_once, rate, **order.signed)
+        limits.put(
+            conn,
+            name,
+            at_once,
+            rate,
+            **order.signed,
+        )
 
     report = {
         "name": name,
@@ -272,6 +303,7 @@ def _set_limit(opening: Opening, order: Order) -> Done:
         "warning": unused,
     }
     text = " ".join([f"The limit {name} is set.", *_sentence(unused)])
+
     return Done(
         text=text,
         report=report,
@@ -283,6 +315,7 @@ def _rate(text: str) -> float | None:
     if not text:
         return None
     try:
+        # A call of the API gives a plain number of starts per second.
         return concurrency.per_second(text if "/" in text else f"{text}/s")
     except ValueError as error:
         raise Refused(400, f"rate: {error}") from None
@@ -301,6 +334,7 @@ def _at_once(text: str) -> int | None:
         return None
 
     is_number = text.isascii() and text.isdigit()
+    # 20 digits are enough to compare. int() fails if there are thousands.
     if not is_number or int(text[:20]) > MOST_AT_ONCE:
         raise Refused(
             400,
@@ -313,6 +347,7 @@ def _at_once(text: str) -> int | None:
 def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
     name = _limit(query)
     rows = _limits_named(conn, name)
+
     return Preview(
         title=f"Remove the limit {name}",
         matched=len(rows),
@@ -329,8 +364,15 @@ def _preview_remove_limit(conn: Connection, query: Query) -> Preview:
 
 def _remove_limit(opening: Opening, order: Order) -> Done:
     name = _limit(order.query)
+
     with opening() as conn:
-        if not limits.put(conn, name=name, concurrency=None, rate=None, **order.signed):
+        if not limits.put(
+            conn,
+            name=name,
+            concurrency=None,
+            rate=None,
+            **order.signed,
+        ):
             raise Refused(404, f"there is no limit {name}")
 
     return Done(
@@ -349,6 +391,7 @@ def _preview_schedule(
     name = named(query, "name")
     rows = [row for row in schedules.find(conn) if row["name"] == name]
     obstacle = f"There is no schedule {name}."
+
     for row in rows:  # at most one
         obstacle = _changes_nothing(name, word, is_paused=bool(row["paused_at"]))
 
@@ -359,7 +402,16 @@ def _preview_schedule(
         verb=verb,
         shell=command(("schedule", word, name), why="..."),
         query=query,
-        columns=("name", "kind", "queue", "cron", "tz", "state", "next_at", "last_at"),
+        columns=(
+            "name",
+            "kind",
+            "queue",
+            "cron",
+            "tz",
+            "state",
+            "next_at",
+            "last_at",
+        ),
         rows=rows,
         remarks=(remark,),
         obstacle=obstacle,
@@ -370,8 +422,10 @@ def _schedule(
     opening: Opening, order: Order, *, act: Callable[..., Any], key: str, text: str
 ) -> Done:
     name = named(order.query, "name")
+
     with opening() as conn:
         done = act(conn, name, **order.signed)
+        # The result does not tell an unknown schedule from one that was not paused.
         names = [] if done else [row["name"] for row in schedules.find(conn)]
 
     if not done and name not in names:
@@ -438,7 +492,10 @@ SWITCHES: Mapping[str, Change] = {
         names=("name",),
     ),
     "remove-limit": Change(
-        "Remove a limit.", _preview_remove_limit, _remove_limit, names=("name",)
+        "Remove a limit.",
+        _preview_remove_limit,
+        _remove_limit,
+        names=("name",),
     ),
     "pause-schedule": Change(
         "Stop firing a schedule until it is resumed.",
@@ -448,7 +505,12 @@ SWITCHES: Mapping[str, Change] = {
             word="pause",
             remark="Jobs that it has enqueued continue.",
         ),
-        partial(_schedule, act=schedules.pause, key="paused", text="{name} is paused."),
+        partial(
+            _schedule,
+            act=schedules.pause,
+            key="paused",
+            text="{name} is paused.",
+        ),
         names=("name",),
     ),
     "resume-schedule": Change(
@@ -460,7 +522,10 @@ SWITCHES: Mapping[str, Change] = {
             remark="Slots that passed while it was paused are skipped.",
         ),
         partial(
-            _schedule, act=schedules.resume, key="resumed", text="{name} is resumed."
+            _schedule,
+            act=schedules.resume,
+            key="resumed",
+            text="{name} is resumed.",
         ),
         names=("name",),
     ),

@@ -118,14 +118,25 @@ class ProposeMute(Arguments):
 
 
 def when(text: str | None) -> datetime | None:
-    """Parse an instant or a length. Raises ValueError."""
+    """Parse an instant, or a length of time before now.
+
+    Raises:
+        ValueError: the text is neither.
+    """
     if text is None:
         return None
     return instant(text, datetime.now(UTC))
 
 
 def filter_of(given: ProposeCampaign | ProposeEdit, most: int | None = None) -> Filter:
-    """Return the selection of a proposal. Raises ValueError for an invalid time."""
+    """Return the selection of a proposal.
+
+    Args:
+        most: number of dead letters to select at most; None takes the agent's limit.
+
+    Raises:
+        ValueError: a time is invalid.
+    """
     fields = msgspec.structs.asdict(given)
     return Filter(
         ids=given.ids,

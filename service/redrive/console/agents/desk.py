@@ -70,6 +70,7 @@ class Desk:
     def connected(self) -> Iterator[OwnConnection]:
         """Yield a connection; keep it for the next call unless it broke."""
         conn = self._idle_one() or self._open()
+
         try:
             yield conn
         finally:
@@ -90,6 +91,7 @@ class Desk:
         conn = address.connect("redrive mcp", statement_timeout=STATEMENT_SECONDS)
         conn.patience = CALL_SECONDS
         migrate.require_or_close(conn)
+
         return conn
 
     def close(self) -> None:
@@ -158,6 +160,7 @@ def _asked(agent: Agent, name: str, given: Fields) -> _Asked:
         )
 
     of, run = TOOLS[name]
+
     if name not in tools:
         return _Asked(
             run=run,
@@ -186,6 +189,7 @@ def _shown_name(name: str) -> str:
 def parsed(of: type[Arguments], given: Fields) -> Arguments:
     """Return the arguments of a tool. Raises Refused if they are invalid."""
     try:
+        # msgspec checks bounds only while it decodes, so make JSON of the values first.
         text = msgspec.json.encode(given).decode()
         arguments = msgspec.json.decode(text, type=of)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
@@ -193,6 +197,7 @@ def parsed(of: type[Arguments], given: Fields) -> Arguments:
         msg = f"invalid arguments: {scrub(kind)[:500]}"
         raise Refused(msg) from None
 
+    # Postgres cannot hold this character.
     if "\\u0000" in text:
         msg = "invalid arguments: a text has a NUL character"
         raise Refused(msg)
@@ -213,6 +218,7 @@ def _audited(arguments: Arguments | None) -> Any:
     shown = redact(given)
     if len(msgspec.json.encode(shown)) > MOST_AUDITED:
         return {"too_long": True}
+
     return shown
 
 
@@ -222,9 +228,11 @@ def marked(value: Any) -> str:
     encoded = msgspec.json.encode(redact(plain))
     text = escaped(encoded.decode())
     safe = text.replace("<", "\\u003c").replace(">", "\\u003e")
+
     shown = f"{NOTICE}\n<data>\n{safe[:MOST_TEXT]}\n</data>"
     if len(safe) > MOST_TEXT:
         shown += "\nThe answer was cut; ask for less."
+
     return shown
 
 
@@ -235,6 +243,7 @@ def _fault(error: psycopg.Error) -> str:
             error.diag.message_primary or "a rule of Redrive does not allow this"
         )
 
+    # A query was cancelled, as by the statement timeout.
     if error.sqlstate == "57014":
         return "the query took too long; ask for less"
 

@@ -45,6 +45,7 @@ def _described(name: str, of: type[Arguments]) -> types.Tool:
     (_,), parts = msgspec.json.schema_components([of], ref_template="#/$defs/{name}")
     schema = parts.pop(of.__name__)
     text = schema.pop("description")
+
     return types.Tool(
         name=name,
         description=" ".join(text.split()),
@@ -72,9 +73,16 @@ def server(desk: Desk, person: str) -> Server[Any]:
 
     async def call_tool(context: Any, params: Any) -> types.CallToolResult:
         agent = _agent(context, person)
-        call = functools.partial(desk.call, agent, params.name, params.arguments or {})
+        call = functools.partial(
+            desk.call,
+            agent,
+            params.name,
+            params.arguments or {},
+        )
+        # The call waits for Postgres. Other calls must go on meanwhile.
         answer = await anyio.to_thread.run_sync(call)
         content = types.TextContent(type="text", text=answer.text)
+
         return types.CallToolResult(content=[content], is_error=answer.is_error)
 
     return Server(
@@ -89,10 +97,12 @@ def _agent(context: Any, person: str) -> Agent:
     """Return the agent of a request; over HTTP, its user is the person."""
     params = context.session.client_params
     name = params.client_info.name if params else UNKNOWN
+
     if not context.request:
         return Agent(name, person)
 
     user: Principal = context.request.state.user
+
     return Agent(
         name=name,
         person=user.name,
@@ -150,6 +160,7 @@ def _user_of(access: Access, scope: Scope) -> Principal:
     user = access.identify(peer, headers, None)
     if user is None:
         raise Refused(401, "send a bearer token of REDRIVE_CONSOLE_TOKENS")
+
     return user
 
 
@@ -159,9 +170,15 @@ def _name_user(scope: Scope, user: Principal) -> None:
     A session of a token belongs to this token, and a session behind a proxy to a name.
     """
     scope.setdefault("state", {})["user"] = user
+    # Only a program sends a bearer token. Users of a proxy are told apart by name.
     token = b"" if user.may_forge else dict(scope["headers"])[b"authorization"]
     digest = hashlib.sha256(token).hexdigest()
-    owner = AccessToken(token="", client_id=digest, scopes=[], subject=user.name)
+    owner = AccessToken(
+        token="",
+        client_id=digest,
+        scopes=[],
+        subject=user.name,
+    )
     scope["user"] = AuthenticatedUser(owner)
 
 

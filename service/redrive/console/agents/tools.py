@@ -87,7 +87,14 @@ def _series(conn: Connection, _: Agent, asked: given.Series) -> Any:
     axis = period(_instant(asked.since), now, now, MOST_STEPS)
     about = (asked.queue, asked.kind)
     points = read_series(conn, axis, *about)
-    marks = read_marks(conn, axis.since, axis.until, *about, MOST_MARKS)
+    marks = read_marks(
+        conn,
+        axis.since,
+        axis.until,
+        *about,
+        MOST_MARKS,
+    )
+
     return {
         "step_seconds": axis.step.total_seconds(),
         "steps": [_step(point) for point in points],
@@ -119,9 +126,12 @@ def _propose_campaign(
 ) -> Any:
     chosen = _selection(asked)
     report = proposals.propose_campaign(conn, agent, chosen, asked.why)
+    # No plan is kept if no dead letter matches.
     _found(report["plan"], "open dead letter that matches")
+
     shown = ("plan", "matched", "missing", "blocked", "kinds", "queues")
     start = f"a person starts it with: redrive campaign start {report['plan']}"
+
     return {name: report[name] for name in shown} | {"next": start}
 
 
@@ -133,10 +143,13 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
     """
     text = msgspec.json.encode(asked.patch).decode()
     patch = read_patch(text)
+
     letters = _letters(conn, asked)
     seen = edits.preview(letters, patch, Handlers())
+
     number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
     left = seen.counts["not_applicable"] + seen.counts["in_campaign"]
+
     return _proposed(number) | {"matched": seen.matched, "stay": left}
 
 
@@ -157,6 +170,7 @@ def _propose_mute(conn: Connection, agent: Agent, asked: given.ProposeMute) -> A
     group = _found(groups.show(conn, asked.group), "group of this name")["group"]
     seconds = asked.hours * 3600
     number = proposals.propose_mute(conn, agent, group, seconds, asked.why)
+
     return _proposed(number) | {"group": group, "hours": asked.hours}
 
 

@@ -19,13 +19,20 @@ FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def top(most: float, *, whole: bool = True) -> float:
-    """Return the round number at or above the largest value of a chart."""
+    """Return the round number at or above the largest value of a chart.
+
+    Args:
+        whole: the values are counts, so the number is at least 1.
+    """
     least = 1.0 if whole else 0.001
     most = max(most, least)
     unit = 10.0 ** math.floor(math.log10(most))
+
     for each in ROUND:
+        # Rounding may leave a float a little above the round number it stands for.
         if most <= each * unit * 1.0000001:
             return each * unit
+
     return 10 * unit
 
 
@@ -34,6 +41,7 @@ def ticks(since: datetime, until: datetime) -> Sequence[tuple[float, datetime]]:
     length = until - since
     long_enough = (each for each in TICKS if length <= each * MOST_TICKS)
     step = next(long_enough, TICKS[-1])
+
     return [
         (share, at)
         for share, at in _shares(since, until, step)
@@ -70,7 +78,11 @@ def exact(at: datetime, length: timedelta) -> str:
 
 
 def short(value: float, unit: str = "") -> str:
-    """Format a value in few characters: 12, 1.2k, 3.4M, 250 ms, 1.5 s, 3 min."""
+    """Format a value in few characters: 12, 1.2k, 3.4M, 250 ms, 1.5 s, 3 min.
+
+    Args:
+        unit: "s" for seconds, and empty for counts.
+    """
     if unit == "s":
         return _seconds(value)
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -45,6 +45,7 @@ def draw(chart: Chart) -> Markup:
     """Return a chart as SVG."""
     lines = (GRID.format(y=round(_floor(share))) for share in (0, 0.5, 1))
     values = (_value(chart, share) for share in (0.5, 1))
+
     return WHOLE.format(
         high=FULL,
         above=ABOVE,
@@ -77,6 +78,7 @@ def _value(chart: Chart, share: float) -> Markup:
 def _times(chart: Chart) -> Markup:
     length = chart.until - chart.since
     form = "day" if length > 2 * axes.DAY else "clock"
+
     times: list[Markup] = []
     for share, at in axes.ticks(chart.since, chart.until):
         time = TIME.format(
@@ -100,6 +102,8 @@ def _marks(chart: Chart) -> Iterator[Markup]:
     marks = chart.shown_marks
     shares = [axes.share(mark.at, chart.since, chart.until) for mark in marks]
     ends = [*shares[1:], 1.0]
+
+    # Without marks, `ends` still has one element.
     for mark, share, end in zip(marks, shares, ends, strict=False):
         label = _label(mark, share, end - share)
         yield _mark(mark, share, label)
@@ -130,6 +134,7 @@ def _bars(chart: Chart) -> Markup:
 
 def _bars_by_line(chart: Chart) -> Iterator[Markup]:
     floors = [0.0] * len(chart.starts)
+
     for line in chart.lines:
         roofs = [
             floor + (value or 0)
@@ -145,6 +150,7 @@ def _bar_paths(
 ) -> Iterator[str]:
     step = WIDE / len(floors)
     width = step * FILLED
+
     for n, (floor, roof) in enumerate(zip(floors, roofs, strict=True)):
         if roof == floor:
             continue
@@ -166,7 +172,9 @@ def _curves(chart: Chart) -> Markup:
     """Draw the lines as curves; the area under the first is filled."""
     first, *_ = chart.lines
     area = _joined(_areas(first, chart.top))
+    # SVG paints later elements over earlier ones, so the first line is painted last.
     lines = (_curve(line, chart.top) for line in reversed(chart.lines))
+
     return area + _joined(lines)
 
 
@@ -178,6 +186,7 @@ def _curve(line: Line, top: float) -> Markup:
 
 def _areas(line: Line, top: float) -> Iterator[Markup]:
     for part in _parts(line, top):
+        # The area reaches down to the floor at both ends of the part.
         left = part[0].split()[0]
         right = part[-1].split()[0]
         through = "L".join(part)
@@ -188,9 +197,11 @@ def _areas(line: Line, top: float) -> Iterator[Markup]:
 def _parts(line: Line, top: float) -> Iterator[list[str]]:
     """Yield the points of each part of a curve; a gap is where nothing is known."""
     step = WIDE / len(line.values)
+
     part: list[tuple[float, float]] = []
     for n, value in enumerate(line.values):
         if value is not None:
+            # A value is about a whole step, so its point is in the middle of the step.
             x = (n + 0.5) * step
             part.append((x, _y(value, top)))
         elif part:

@@ -70,6 +70,7 @@ class Span:
         }
         if self.length >= 2 * SHORTEST:
             found["Zoom in"] = self._shifted(quarter, -quarter)
+
         if not self.is_live:
             found["Later"] = self._shifted(half, half)
 
@@ -77,17 +78,26 @@ class Span:
 
     def _shifted(self, since: timedelta, until: timedelta) -> Mapping[str, str]:
         """Return the parameters of a span whose ends are later by this much."""
-        return {"from": written(self.since + since), "to": written(self.until + until)}
+        return {
+            "from": written(self.since + since),
+            "to": written(self.until + until),
+        }
 
 
 def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Span:
     """Return the span of an address: `from`, and `to` unless it ends now.
+
+    Args:
+        given: parameters of the address; only `from` and `to` are read.
+        now: end of a span without `to`, and latest end of another.
+        default: length of the span if the address has no `from`, such as 3h.
 
     Raises:
         ValueError: a text is not a time, or the span is empty or too old.
     """
     kept = {name: given.get(name, "").strip() for name in ("from", "to")}
     kept = {name: text for name, text in kept.items() if text}
+
     until = now
     if "to" in kept:
         until = min(instant(kept["to"], now), now)
@@ -96,6 +106,7 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
     _check(since, until)
     # the table of a chart says that its times are UTC
     since = max(since, OLDEST - LONGEST).astimezone(UTC)
+
     return _span(since, until.astimezone(UTC), now, kept)
 
 
@@ -116,12 +127,14 @@ def _span(
     since = max(since, until - LONGEST)
     since = min(since, until - SHORTEST)
     periods = (period(since, until, now, most) for most in (MOST_STEPS, MOST_SPARKS))
+
     return Span(since, until, given, *periods)
 
 
 def covering(at: datetime, now: datetime) -> str:
     """Return the shortest span up to now that shows what came before an instant."""
     for name, length in LENGTHS.items():
+        # At least a tenth of the span must come before the instant.
         if at >= now - length * 0.9:
             return name
     return [*LENGTHS][-1]

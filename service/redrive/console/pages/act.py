@@ -31,11 +31,13 @@ def offer(visit: SignedIn) -> Response:
 def links(visit: Visit) -> list[dict[str, str]]:
     """Sign a link for each change that the alert of the query offers."""
     visit.require_operator()
+
     with visit.reading() as conn:
         found = offers(conn, dict(visit.query))
 
     here = visit.console
     signed = here.access.act_links
+
     return [
         {
             "text": each.text,
@@ -54,6 +56,7 @@ def confirm(visit: SignedIn, link: str) -> Response:
     """Show the change of a link, and the form that confirms it. Nothing happens yet."""
     visit.require_operator()
     act = _read(visit, link)
+
     with visit.reading() as conn:
         used = "select count(*) from redrive.used_links where link = %s"
         if value(conn, used, act.id):
@@ -88,10 +91,12 @@ def make(visit: SignedIn, form: Form, link: str) -> Response:
     visit.require_operator()
     act = _read(visit, link)
     change = CHANGES[act.word]
+    # The link alone says what is changed, whatever the form or the address says.
     wanted = replace(
         order(visit, form, change.why(form.get("why", ""))),
         query=act.query,
     )
+
     with visit.changing() as conn:
         if not value(conn, "select redrive.use_link_v1(%s)", act.id):
             raise _dead()

@@ -106,8 +106,10 @@ def _field(field: str, criterion: Criterion, *, many: bool) -> Row:
     schema: Row = {"type": "string"}
     if field in NUMBERS:
         schema = {"type": "integer"}
+
     if choices := choices_of(field, criterion):
         schema["enum"] = list(choices)
+
     if many:
         schema = {"type": "array", "items": schema}
 
@@ -161,6 +163,7 @@ def list_jobs(visit: SignedIn) -> Response:
     chosen = parse(JobFilter, visit.query)
     after = job_place(visit.after)
     most = min(chosen.limit or PAGE, MOST)
+
     with visit.reading() as conn:
         found = page_of_jobs(
             conn,
@@ -187,6 +190,7 @@ def list_dead_letters(visit: SignedIn) -> Response:
     chosen = parse(Filter, visit.query, states=("open",))
     after = dead_letter_place(visit.after)
     most = min(chosen.limit or PAGE, MOST)
+
     with visit.reading() as conn:
         found = page_of_letters(
             conn,
@@ -235,6 +239,7 @@ def show_review(visit: SignedIn) -> Response:
 def list_series(visit: SignedIn) -> Response:
     """List counts and times by minute, queue and kind; by hour if older than a day."""
     chosen = series_choice(visit.query)
+
     with visit.reading() as conn:
         period = shortest(conn, chosen.since, chosen.until)
         found = each_point(
@@ -252,6 +257,7 @@ def list_series(visit: SignedIn) -> Response:
 def list_marks(visit: SignedIn) -> Response:
     """List what changed when, oldest first: deploys, campaigns, lost workers, ..."""
     chosen = series_choice(visit.query)
+
     with visit.reading() as conn:
         marks = read_marks(
             conn,
@@ -276,6 +282,7 @@ def list_workers(visit: SignedIn) -> Response:
     """List the workers, their queues and kinds, and their last heartbeats."""
     skip = skipped(visit.after)
     with visit.reading() as conn:
+        # One row more than fits tells whether there is a next page.
         found = workers.find(conn, MOST + 1, skip)
     return _rows(*part(found, MOST, skip))
 
@@ -321,7 +328,10 @@ def _list_of(find: Callable[[Connection], Sequence[Row]]) -> Callable[..., Respo
 
 for _word, (_about, _find) in LISTS.items():
     router.add_api_route(
-        f"/{_word}", _list_of(_find), name=f"list_{_word}", description=_about
+        f"/{_word}",
+        _list_of(_find),
+        name=f"list_{_word}",
+        description=_about,
     )
 
 
@@ -395,7 +405,10 @@ _SCHEMA: Row = {
         for name, (kind, text) in _FIELDS.items()
     },
 }
-_BODY = {"required": False, "content": {"application/json": {"schema": _SCHEMA}}}
+_BODY = {
+    "required": False,
+    "content": {"application/json": {"schema": _SCHEMA}},
+}
 
 
 def _shown(here: Console, seen: Preview) -> Row:
@@ -420,7 +433,9 @@ async def body(request: Request) -> Asked:
     raw = await request.body()
     if raw and media_type(request) != JSON:
         raise Refused(415, "the body must be application/json")
+
     try:
+        # A preview needs no body.
         return msgspec.json.decode(raw or b"{}", type=Asked)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(400, f"the body is invalid: {error}") from None
@@ -459,6 +474,7 @@ def _change(visit: Visit, change: Change, wanted: Asked) -> Response:
     why = change.why(wanted.why)
     asked = order(visit, wanted.more(), why)
     done = change.do(visit.changing, asked)
+
     return _done(done)
 
 
@@ -488,6 +504,7 @@ def edit(visit: SignedIn, wanted: Body) -> Response:
     patch = msgspec.json.encode(wanted.patch or [])
     fields = {"patch": patch.decode()}
     asked = order(visit, fields, why)
+
     if wanted.yes:
         done = edits.edit(visit.changing, asked)
         return _done(done)
@@ -506,6 +523,7 @@ def _edit_preview(look: edits.Look) -> Row:
 
     sample = [{"id": one.id, "diff": one.diff} for one in preview.samples]
     faults = {str(job): fault for job, fault in preview.faults.items()}
+
     return {
         **edits.report(preview),
         "done": False,

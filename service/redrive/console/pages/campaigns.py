@@ -63,6 +63,7 @@ def list_campaigns(visit: SignedIn) -> Response:
     # Hide empty plans, which CronJobs leave.
     plans = [plan for plan in planned if plan["matched"]]
     shell = command(("campaign", "ls"))
+
     return visit.page(
         "campaigns.html",
         rows=found,
@@ -77,9 +78,11 @@ def show_campaign(visit: SignedIn, campaign: int) -> Response:
     with visit.reading() as conn:
         found = found_in(conn, campaign)
         alive = standing.alive(conn)
+        # The login of a viewer may not read dead letters.
         drawn = readable(lambda: outcome(conn, found))
 
     chart, marks = drawn or (None, ())
+
     return visit.page(
         "campaign.html",
         **_values(found, visit.user),
@@ -100,6 +103,7 @@ def _values(found: Row, user: Principal) -> Row:
         "resume": state in RESUMABLE,
         "cancel": state in ENDABLE,
     }
+
     return {
         "campaign": found,
         "may_change": user.may_change,
@@ -117,10 +121,12 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
     """Stream the progress of a campaign until it ends."""
     user = visit.user
     streams = visit.console.streams
+    # A user without a session, such as one behind a proxy, has streams by name.
     session = user.session or user.name
     if not streams.has_room(session):
         raise Refused(429, "too many pages receive live updates; close some")
 
+    # An unknown campaign is refused here: a stream that began cannot answer 404.
     with visit.reading() as conn:
         found_in(conn, campaign)
 
@@ -130,7 +136,9 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
         campaign,
     )
     events = streams.events(session, read)
+    # By default, nginx would hold the events back.
     headers = {"x-accel-buffering": "no"}
+
     return StreamingResponse(
         events,
         media_type="text/event-stream",
@@ -142,12 +150,15 @@ def _update(begun: Visit, campaign: int) -> Update | None:
     """Read the progress of a campaign, if the user still has access."""
     request = begun.request
     here = begun.console
+
+    # The user may have signed out, or lost the role, since the stream began.
     try:
         visit = signed_in(
             request,
             here,
             known(request, here),
         )
+
         with visit.reading() as conn:
             found = found_in(conn, campaign)
     except (NotSignedIn, Refused, Crowded, SchemaError, psycopg.Error):
@@ -156,6 +167,7 @@ def _update(begun: Visit, campaign: int) -> Update | None:
     template = here.templates.get_template("progress.html")
     values = _values(found, visit.user)
     html = template.render(values, root=here.root)
+
     return Update(html, _is_over(found))
 
 
@@ -171,12 +183,14 @@ def estimate_redrive(visit: SignedIn, word: str) -> Response:
         part = escape(error.text)
     except ValueError:
         part = Markup("")
+
     return HTMLResponse(part)
 
 
 def _estimate(visit: Visit, word: str) -> Markup:
     given = dict(visit.request.query_params)
     matched = int(given.get("seen", "0")[:12])
+    # The page sends the filter and the fields of the form together.
     query = [pair for pair in visit.query if pair[0] not in TERMS]
     text = _estimate_text(
         visit,
@@ -191,6 +205,7 @@ def _estimate(visit: Visit, word: str) -> Markup:
         matched,
     )
     shell = "; ".join(map(visit.console.command, lines))
+
     return ESTIMATE.format(escape(text), escaped(shell))
 
 
@@ -204,6 +219,7 @@ def _estimate_text(
         terms,
         query,
     )
+
     return " ".join(sentences)
 
 
@@ -213,6 +229,7 @@ def _remarks(visit: Visit, terms: Terms, query: Query) -> list[str]:
         return []
 
     kinds = [kind for name, kind in query if name == "kind"]
+
     with visit.reading() as conn:
         others = destination.remarks(
             conn,

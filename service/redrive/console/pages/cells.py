@@ -31,6 +31,7 @@ def addressed(app: App, cells: Collection[str]) -> App:
         return app
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        # Change the scope in place: the guard reads it after the response.
         scope |= _place(str(scope.get("path", "")), cells)
         await app(scope, receive, send)
 
@@ -62,6 +63,7 @@ def list_cells(request: Request, here: Here, user: Known) -> Response:
 
     summaries = rows(request, user)
     shell = command(("queue", "ls"))
+
     return here.page(
         "cells.html",
         request,
@@ -74,6 +76,7 @@ def list_cells(request: Request, here: Here, user: Known) -> Response:
 @router.get(PREFIX + "{name}/{path:path}")
 def refuse_unknown(here: Here, user: Known, name: str) -> Response:
     """Refuse an unknown cell and list the known ones."""
+    # The parameter only requires a sign-in, because the answer names the cells.
     del user
     known = ", ".join(here.cells) or "there is one database"
     raise Refused(404, f"there is no cell {name!r}; there are: {known}")
@@ -86,15 +89,23 @@ def rows(request: Request, user: Principal) -> list[Row]:
     """
     every = consoles(request)
     names = console(request).cells
+
     asked = {name: partial(_row, every[name], user) for name in names}
     answers = ask_all(asked, PATIENCE_SECONDS)
     silent = _without_figures(SILENT)
+
     return [{"cell": name, **answers.get(name, silent)} for name in names]
 
 
 def _without_figures(fault: str) -> Row:
     sums = dict.fromkeys(SUMS)
-    return {"fault": fault, "troubles": [], "alive": None, "added": [], **sums}
+    return {
+        "fault": fault,
+        "troubles": [],
+        "alive": None,
+        "added": [],
+        **sums,
+    }
 
 
 def _row(here: Console, user: Principal) -> Row:
@@ -104,6 +115,7 @@ def _row(here: Console, user: Principal) -> Row:
 
     try:
         with here.logins.reading(role) as conn:
+            # Each database records sign-outs by itself.
             if sessions.is_ended(conn, user.session):
                 return _without_figures("You signed out.")
 
@@ -119,6 +131,7 @@ def _row(here: Console, user: Principal) -> Row:
 def _summary(now: Row) -> Row:
     queues = now["queues"]
     sums = {name: sum(queue[name] for queue in queues) for name in SUMS}
+
     return {
         "fault": None,
         "troubles": now["troubles"],

@@ -29,6 +29,7 @@ def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Respon
     """Show the preview of a change; after a conflict, also say what changed."""
     change = _change(word)
     seen = preview(visit, change)
+
     return visit.page(
         "change.html",
         HTTPStatus.CONFLICT if conflict else HTTPStatus.OK,
@@ -63,6 +64,7 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
     visit.require_operator()
     change = _change(word)
     why = change.why(form.get("why", ""))
+
     try:
         wanted = order(visit, form, why)
         done = change.do(visit.changing, wanted)
@@ -94,9 +96,11 @@ def done_page(visit: Visit, done: Done) -> Response:
     """Redirect to the page after a change, with a sentence about the result."""
     here = visit.console
     notice = here.access.sign_notice(done.text)
+
     mark = "&" if "?" in done.path else "?"
     query = urlencode({"said": notice})
     address = f"{here.root}{done.path}{mark}{query}"
+
     return RedirectResponse(address, 303)
 
 
@@ -115,11 +119,13 @@ def make_edit(visit: SignedIn, form: Form) -> Response:
     """Preview a patch, or apply it. The patch is in the body, never in the address."""
     visit.require_operator()
     wanted = order(visit, form)
+
     if form.get("act") != "edit":
         return _edit_page(visit, wanted)
 
     why = why_of(form.get("why", ""))
     wanted = replace(wanted, why=why)
+
     try:
         done = edits.edit(visit.changing, wanted)
     except Refused as refused:

@@ -19,7 +19,11 @@ from redrive.observability.series import (
 )
 from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS, quantile
 
-QUANTILES = (("p50", 0.5, "run"), ("p95", 0.95, "off"), ("p99", 0.99, "bad"))
+QUANTILES = (
+    ("p50", 0.5, "run"),
+    ("p95", 0.95, "off"),
+    ("p99", 0.99, "bad"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Curves:
             Line("completed", self._a_minute(completed), "good"),
             Line("enqueued", self._a_minute(enqueued), "run"),
         )
+
         return self._chart("throughput", "Jobs a minute", lines)
 
     def _a_minute(self, counts: Sequence[int]) -> Values:
@@ -61,11 +66,13 @@ class Curves:
     def failures(self) -> Chart:
         """Draw the jobs that died, and the failed attempts of others."""
         died = [point.died for point in self.points]
+        # A job that expires dies without a failed attempt.
         others = [max(0, point.failed - point.died) for point in self.points]
         lines = (
             Line("died", died, "bad"),
             Line("failed attempts", others, "warn"),
         )
+
         return self._chart(
             "failures",
             "Failures",
@@ -96,12 +103,14 @@ class Curves:
         """Draw the jobs that were due, and the jobs that ran."""
         known = {point.at: point for point in self.queues}
         found = [known.get(start) for start in self.span.starts()]
+
         backlog = [point and point.backlog for point in found]
         running = [point and point.running for point in found]
         lines = (
             Line("due", backlog, "warn"),
             Line("running", running, "run"),
         )
+
         return self._chart("backlog", "Backlog", lines)
 
     def _chart(
@@ -120,9 +129,11 @@ def curves(
 ) -> Curves:
     """Return the curves of everything, of a queue, or of a kind."""
     points = read_series(conn, span.period, queue, kind)
+    # The number of recorded minutes is the same for all queues, so read all together.
     everything = read_queues(conn, span.period)
     held = read_queues(conn, span.period, queue) if queue else everything
     recorded = {point.at: point.minutes for point in everything}
+
     return Curves(
         span=span,
         points=filled(points, span.period),
@@ -215,6 +226,7 @@ def sums(
         by_queue=by_queue,
         by_kind=by_kind,
     )
+
     found = defaultdict[str, list[Point]](list)
     for point in points:
         name = point.kind if by_kind else point.queue

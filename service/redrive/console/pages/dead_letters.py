@@ -58,6 +58,7 @@ def list_groups(visit: SignedIn) -> Response:
     span = span_of(visit, "24h")
     query = without_span(visit.query)
     chosen = group_choice(query)
+
     with visit.reading() as conn:
         found = groups.find(
             conn,
@@ -71,9 +72,11 @@ def list_groups(visit: SignedIn) -> Response:
             span.sparks,
         )
 
+    # These filters are options without a value in a shell.
     switches = ("unacknowledged", "closed")
     words = ["dlq", "groups", *(f"--{name}" for name in switches if chosen[name])]
     flags = [(name, value) for name, value in query if name not in switches]
+
     return visit.page(
         "groups.html",
         groups=found,
@@ -91,11 +94,13 @@ def list_groups(visit: SignedIn) -> Response:
 def show_group(visit: SignedIn, fingerprint: str) -> Response:
     """Show one group: when it began, what changed then, its dead letters."""
     prefix = without_nul("the group", fingerprint)
+
     with visit.reading() as conn:
         group = _one(groups.show(conn, prefix))
         default = covering(group["first_seen"], datetime.now(UTC))
         span = span_of(visit, default)
         values = _letters(conn, group)
+        # The record of a group has no queues. Its dead letters have.
         queues = _queues(values)
         values |= _history(
             conn,
@@ -144,6 +149,7 @@ def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
         queues,
     )
     chart = deaths_chart(span, deaths[name], marks)
+
     return {
         "chart": chart,
         "is_capped": MOST_OF_A_STEP in deaths[name],
@@ -168,6 +174,7 @@ def _trend(conn: Connection, group: str) -> str:
     before, recent = deaths[group]
     if not before + recent:
         return "None died in the last two hours."
+
     return f"{recent:,} died in the last hour, {compared(recent, before, 'hour')}."
 
 
@@ -200,6 +207,7 @@ def explain_group(visit: SignedIn, fingerprint: str) -> Response:
     template = "findings.html" if is_part else "explain.html"
     most = EXAMINED if is_part else explain.OF_GROUP
     prefix = without_nul("the group", fingerprint)
+
     with visit.reading() as conn:
         found = _one(
             explain.explain(
@@ -229,6 +237,7 @@ def show_review(visit: SignedIn) -> Response:
     """Show what died in a period, what is open, and how redrives went."""
     since = review_since(visit.query)
     given = dict(visit.query).get("since", "")
+
     with visit.reading() as conn:
         found = review.review(conn, since)
 
@@ -247,9 +256,15 @@ def show_review(visit: SignedIn) -> Response:
 @router.get("/dead-letters")
 def list_dead_letters(visit: SignedIn) -> Response:
     """List dead letters, latest first, one page at a time."""
-    shape = layout(visit.query, known=COLUMNS, default=SHOWN, sortable=COLUMNS)
+    shape = layout(
+        visit.query,
+        known=COLUMNS,
+        default=SHOWN,
+        sortable=COLUMNS,
+    )
     chosen = parse(Filter, filter_of(visit.query), states=("open",))
     after = dead_letter_place(visit.after)
+
     with visit.reading() as conn:
         found = page(
             conn,
@@ -260,9 +275,16 @@ def list_dead_letters(visit: SignedIn) -> Response:
         )
 
     place = place_of(*found.place) if found.place else None
+
     return visit.page(
         "dead_letters.html",
-        view=list_view("/dead-letters", chosen, found.rows, place, shape),
+        view=list_view(
+            "/dead-letters",
+            chosen,
+            found.rows,
+            place,
+            shape,
+        ),
         numbers=find.NUMBERS,
         is_open=tuple(chosen.state) == ("open",),
         shell=command(("dlq", "ls"), chosen),

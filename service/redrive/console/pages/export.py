@@ -42,17 +42,32 @@ FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # noqa: RUF001 # ful
 def _letters(conn: Any, query: Query) -> Rows:
     chosen = parse(Filter, query, states=("open",))
     most = min(chosen.limit or MOST, MOST)
-    return page_of_letters(conn, chosen, None, most=most, seconds=SECONDS).rows
+
+    return page_of_letters(
+        conn,
+        chosen,
+        None,
+        most=most,
+        seconds=SECONDS,
+    ).rows
 
 
 def _jobs(conn: Any, query: Query) -> Rows:
     chosen = parse(JobFilter, query)
     most = min(chosen.limit or MOST, MOST)
-    found = page_of_jobs(conn, chosen, None, most=most, seconds=SECONDS)
+    found = page_of_jobs(
+        conn,
+        chosen,
+        None,
+        most=most,
+        seconds=SECONDS,
+    )
+
     return [listed(row) for row in found.rows]
 
 
 def _groups(conn: Any, query: Query) -> Rows:
+    # The address of the page has its span, too, which is no filter of groups.
     chosen = group_choice(without_span(query))
     return groups.find(conn, **chosen, limit=MOST)
 
@@ -84,7 +99,13 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
         raise Refused(404, f"there is no such file; .csv and .json exist of: {known}")
 
     read, columns = LISTS[name]
-    shape = layout(visit.query, known=columns, default=columns, sortable=())
+    shape = layout(
+        visit.query,
+        known=columns,
+        default=columns,
+        sortable=(),
+    )
+
     with visit.reading() as conn:
         rows = read(conn, filter_of(visit.query))
 
@@ -92,6 +113,7 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
     response = answer(found) if form == "json" else _csv(shape.columns, found)
     disposition = f'attachment; filename="{name}.{form}"'
     response.headers["content-disposition"] = disposition
+
     return response
 
 
@@ -99,8 +121,10 @@ def _csv(columns: Sequence[str], rows: Iterable[Fields]) -> Response:
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(columns)
+
     for row in rows:
         writer.writerow([_safe(row[column]) for column in columns])
+
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8")
 
 
@@ -112,10 +136,12 @@ def _safe(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, int | float):
         return str(value)
+
     if isinstance(value, dict | list):
         value = json.dumps(value, ensure_ascii=False, default=str)
 
     text = escaped(str(value))
     if text.lstrip().startswith(FORMULA):
         return f"'{text}"
+
     return text

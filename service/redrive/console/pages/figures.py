@@ -60,6 +60,7 @@ def queues(conn: Connection) -> list[Row]:
     found = rows(conn, _DEPTHS)
     unhandled_jobs = unhandled(conn)
     around = Surroundings(conn).around
+
     for row in found:
         queue = row["queue"]
         why = why_queue(queue, around)
@@ -117,6 +118,7 @@ def now(conn: Connection) -> Row:
         added,
         alive,
     )
+
     return {
         "queues": found,
         "added": added,
@@ -141,6 +143,7 @@ def troubles(
     """
     recent = sum(added[-5:])
     before = sum(added[-10:-5])
+
     if recent:
         trend = compared(int(recent), int(before), "five minutes")
         yield f"{_jobs(recent)} died in the last five minutes, {trend}.", "/groups"
@@ -162,6 +165,7 @@ def _open_breaker(breaker: Row) -> str:
     by = breaker["forced_by"]
     state = breaker["state"].replace("_", "-")
     held = f", held by {by}" if by else ""
+
     return f"The breaker {name} is {state}{held}."
 
 
@@ -169,9 +173,11 @@ def _of_queue(queue: Row, *, is_worked: bool) -> Iterator[str]:
     """Yield the problems of a queue, except that no worker is alive at all."""
     if is_worked and queue["unhandled"]:
         yield f"No worker for {_unhandled(queue)}."
+
     why = queue["why"]
     if why is None or not queue["ready"]:
         return
+
     if is_worked or why["code"] != Code.NO_WORKER:
         yield f"{queue['queue']}: {why['text']}."
 
@@ -187,6 +193,7 @@ def _unhandled(queue: Row) -> str:
     kinds: dict[str, int] = queue["unhandled"]
     total = sum(kinds.values())
     jobs = _jobs(total, "due ")
+
     return f"{jobs} of {_listed(list(kinds))} in {queue['queue']}"
 
 
@@ -195,6 +202,7 @@ def _listed(kinds: Sequence[str]) -> str:
     others = len(kinds) - MOST_KINDS
     if others <= 1:
         return ", ".join(kinds)
+
     first = ", ".join(kinds[:MOST_KINDS])
     return f"{first} and {others} more kinds"
 

@@ -122,6 +122,7 @@ def list_view(
 
     shown = shape.sorted(rows)
     is_cut = place is not None or len(shown) < len(rows)
+
     return ListView(
         path=path,
         chosen=chosen,
@@ -138,11 +139,17 @@ def search_seconds(after: object) -> float:
 
 
 def group_choice(query: Query) -> Row:
-    """Parse the filters of groups. Raises Refused for an unknown name or value."""
+    """Parse the filters of groups into the arguments of `groups.find`.
+
+    Raises:
+        Refused: a name or value is unknown.
+    """
     given: dict[str, list[str]] = {name: [] for name in GROUP_FILTERS}
+
     for name, value in query:
         if name not in given:
             raise no_filter(name, GROUP_FILTERS)
+        # A form also sends the fields that nobody has filled in.
         if not value:
             continue
         if name == "category" and value not in CATEGORIES:
@@ -154,6 +161,7 @@ def group_choice(query: Query) -> Row:
 
     new_since = given["new-since"]
     owner = given["owner"]
+
     return {
         "kind": given["kind"],
         "category": given["category"],
@@ -166,7 +174,11 @@ def group_choice(query: Query) -> Row:
 
 
 def audit_choice(query: Query) -> log.Choice:
-    """Parse the filters of the audit log. Raises Refused for an unknown name."""
+    """Parse the filters of the audit log.
+
+    Raises:
+        Refused: a name is unknown, or a value is invalid.
+    """
     times: list[tuple[str, str]] = []
     others: dict[str, str] = {}
     for name, value in query:
@@ -183,11 +195,18 @@ def audit_choice(query: Query) -> log.Choice:
 
 
 def audit_page(visit: Visit, size: int) -> tuple[Sequence[Fields], str | None]:
-    """Return a page of the audit log, and the position of the next page if any."""
+    """Return a page of the audit log, and the position of the next page if any.
+
+    Raises:
+        Refused: a filter or the position is invalid.
+    """
     chosen = audit_choice(visit.query)
     before = audit_place(visit.after)
+
     with visit.reading() as conn:
+        # One row more than fits tells whether there is a next page.
         found = log.newest(conn, chosen, size + 1, before)
+
     return first_page(found, size)
 
 
@@ -205,13 +224,21 @@ def review_since(query: Query) -> datetime:
 
 
 def audit_place(text: str | None) -> int | None:
-    """Parse the id of the last line shown. Raises Refused if it is not an id."""
+    """Parse the id of the last line shown.
+
+    Raises:
+        Refused: it is not an id.
+    """
     lines = parse(Filter, [("id", text or "")]).ids
     return lines[0] if lines else None
 
 
 def skipped(text: str | None) -> int:
-    """Parse how many rows come before a page. Raises Refused if it is not a number."""
+    """Parse how many rows come before a page.
+
+    Raises:
+        Refused: the text is not a number.
+    """
     return audit_place(text) or 0
 
 
@@ -227,13 +254,22 @@ def first_page(
     """Return the first rows, and the position of the next page if there are more."""
     if len(found) <= size:
         return found, None
+
     rows = found[:size]
     last = rows[-1]
+
     return rows, str(last["id"])
 
 
 def without_nul(name: str, text: str) -> str:
-    """Return a text that Postgres can hold. Raises Refused if it has a NUL."""
+    """Return a text that Postgres can hold.
+
+    Args:
+        name: name of the text, for the message.
+
+    Raises:
+        Refused: it has a NUL.
+    """
     if "\0" in text:
         raise Refused(400, f"{name} must have no NUL")
     return text

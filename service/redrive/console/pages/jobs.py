@@ -33,9 +33,15 @@ SORTABLE = tuple(name for name in COLUMNS if name != "waiting_for")
 @router.get("/jobs")
 def list_jobs(visit: SignedIn) -> Response:
     """List live jobs in the order in which they run, and what each waits for."""
-    shape = layout(visit.query, known=COLUMNS, default=SHOWN, sortable=SORTABLE)
+    shape = layout(
+        visit.query,
+        known=COLUMNS,
+        default=SHOWN,
+        sortable=SORTABLE,
+    )
     chosen = parse(JobFilter, filter_of(visit.query))
     after = job_place(visit.after)
+
     with visit.reading() as conn:
         found = page(
             conn,
@@ -47,7 +53,13 @@ def list_jobs(visit: SignedIn) -> Response:
 
     return visit.page(
         "jobs.html",
-        view=list_view("/jobs", chosen, found.rows, found.place, shape),
+        view=list_view(
+            "/jobs",
+            chosen,
+            found.rows,
+            found.place,
+            shape,
+        ),
         shell=command(("job", "ls"), chosen),
     )
 
@@ -58,8 +70,10 @@ def find_job(visit: SignedIn) -> Response:
     written = dict(visit.query).get("id", "")
     cell, number = parted(written)
     query = visit.query if cell is None else [("id", number)]
+
     ids = parse(Filter, query).ids
     root = _root(visit.console, cell)
+
     if not ids:
         return RedirectResponse(f"{root}/", 303)
 
@@ -72,6 +86,7 @@ def _root(here: Console, cell: str | None) -> str:
         return here.root
     if cell in here.cells:
         return f"{PREFIX}{cell}"
+
     known = ", ".join(here.cells) or "there is one database"
     raise Refused(400, f"there is no cell {cell!r}; there are: {known}")
 

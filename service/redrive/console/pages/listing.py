@@ -44,10 +44,12 @@ class Layout:
             return rows
 
         name = self.sort.removeprefix("-")
+        # None cannot be compared with a value, so only the other rows are sorted.
         known = [row for row in rows if row[name] is not None]
         unknown = [row for row in rows if row[name] is None]
         known.sort(key=itemgetter(name), reverse=self.sort.startswith("-"))
         ordered = [*known, *unknown]
+
         return ordered[:SHOWN_SORTED]
 
     def link(self, path: str, chosen: Criteria, column: str) -> str:
@@ -70,6 +72,7 @@ def layout(
         Refused: a column is unknown, or the list cannot be sorted by it.
     """
     asked = _asked(query)
+
     for name in asked:
         if name not in known:
             raise not_a_choice(COLUMNS, name, known)
@@ -80,6 +83,7 @@ def layout(
 
     columns = [name for name in known if name in asked]
     text = ",".join(asked)
+
     return Layout(
         known=known,
         columns=columns or default,

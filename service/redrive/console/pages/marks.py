@@ -52,7 +52,9 @@ def _shown(mark: rules.Mark) -> Mark:
     text = rules.sentence(mark)
     if not mark.actor:  # a name keeps its spelling
         text = text[:1].upper() + text[1:]
+
     label = (mark.name or "") if mark.what == "deploy" else ""
+
     return Mark(
         at=mark.at,
         kind=mark.what,
@@ -76,7 +78,13 @@ def sentence_before(
 ) -> tuple[str, Mark | None]:
     """Return a sentence about the change before an incident, and the change or None."""
     since = began - rules.CLOSE
-    found = read_marks(conn, since, began + timedelta(seconds=1), kind=kind)
+    # The end is exclusive, and a change at the same instant counts.
+    found = read_marks(
+        conn,
+        since,
+        began + timedelta(seconds=1),
+        kind=kind,
+    )
     near = [mark for mark in found if _is_about(mark, queues)]
     change = rules.change_before(near, began)
     if change is None:
@@ -87,4 +95,5 @@ def sentence_before(
 
     passed = duration((began - change.at).total_seconds())
     text = rules.sentence(change)
+
     return f"The first job died {passed} after this change: {text}.", _shown(change)

@@ -54,6 +54,7 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
     """Show one queue: its jobs, its curves, its kinds, and what runs."""
     one = One("queue", without_nul("the queue", queue))
     span = span_of(visit)
+
     with visit.reading() as conn:
         held = _held(conn, one.name)
         values = _values(conn, span, one)
@@ -74,10 +75,12 @@ def _held(conn: Connection, queue: str) -> Row | None:
 def list_kinds(visit: SignedIn) -> Response:
     """List the kinds that ran in a span, with their sums."""
     span = span_of(visit, A_DAY)
+
     with visit.reading() as conn:
         found = sums(conn, span, by_kind=True)
 
     kinds = sorted(found.values(), key=_died)
+
     return visit.page(
         "kinds.html",
         kinds=kinds[:MOST_KINDS],
@@ -97,8 +100,10 @@ def show_kind(visit: SignedIn, kind: str) -> Response:
     """Show one kind: its curves, its queues, its failures, and what runs."""
     one = One("kind", without_nul("the kind", kind))
     span = span_of(visit)
+
     with visit.reading() as conn:
         values = _values(conn, span, one)
+
     return _page(visit, span, one, values | {"queue": None})
 
 
@@ -106,21 +111,29 @@ def _values(conn: Connection, span: Span, one: One) -> Row:
     """Return the curves of a queue or kind, its causes of failure, and what runs."""
     is_queue = one.word == "queue"
     parts = sums(conn, span, **one.given, by_kind=is_queue)
-    marks = marks_of(conn, span, **one.given, queues=() if is_queue else parts)
+    marks = marks_of(
+        conn,
+        span,
+        **one.given,
+        queues=() if is_queue else parts,
+    )
     shown = curves(conn, span, marks, **one.given)
     drawn = [
         shown.throughput(),
         shown.failures(),
         shown.waits(),
     ]
+
     if is_queue:
         drawn.append(shown.backlog())
 
     drawn.append(shown.durations())
+
     return {
         "drawn": drawn,
         "marks": marks,
         "parts_of": sorted(parts.values(), key=_completed),
+        # The login of a viewer may not read dead letters or jobs.
         "causes": readable(lambda: _causes(conn, span, one)),
         "running": readable(lambda: _running(conn, one)),
     }
@@ -143,11 +156,22 @@ def _running(conn: Connection, one: One) -> list[Row]:
 
 def _causes(conn: Connection, span: Span, one: One) -> list[Row]:
     """Count the open dead letters of a span by cause."""
-    bounds = {"since": span.since, "until": span.until, "most": MOST_LETTERS}
+    bounds = {
+        "since": span.since,
+        "until": span.until,
+        "most": MOST_LETTERS,
+    }
+    # The word is one of two constants, so no text of a user gets into the query.
     query = _CAUSES.format(one.word)
     return rows(conn, query, name=one.name, **bounds)
 
 
 def _page(visit: Visit, span: Span, one: One, values: Row) -> Response:
     shell = shell_of(span, **one.given)
-    return visit.page("one.html", one=one, shell=shell, **values, **of_page(span))
+    return visit.page(
+        "one.html",
+        one=one,
+        shell=shell,
+        **values,
+        **of_page(span),
+    )

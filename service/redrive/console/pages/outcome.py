@@ -39,7 +39,11 @@ def outcome(conn: Connection, campaign: Row) -> tuple[Chart, Sequence[Mark]] | N
     counts = _counts(conn, campaign["campaign"], span)
     starts = span.starts()
     lines = [
-        Line(name.replace("_", " "), [counts[start, name] for start in starts], look)
+        Line(
+            name.replace("_", " "),
+            [counts[start, name] for start in starts],
+            look,
+        )
         for name, look in LOOKS
     ]
     marks = marks_of(conn, span)
@@ -53,6 +57,7 @@ def outcome(conn: Connection, campaign: Row) -> tuple[Chart, Sequence[Mark]] | N
         is_stacked=True,
         is_summed=True,
     )
+
     return chart, marks
 
 
@@ -63,11 +68,18 @@ def _span(began: datetime, ended: datetime | None) -> Span:
     given = {"from": written(min(began, now) - MARGIN)}
     if ended is not None and ended + MARGIN < now:
         given["to"] = written(ended + MARGIN)
+
     return read(given, now)
 
 
 def _counts(
     conn: Connection, campaign: int, span: Span
 ) -> Counter[tuple[datetime, str]]:
-    found = rows(conn, _OUTCOMES, campaign=campaign, step=span.step, most=MOST)
+    found = rows(
+        conn,
+        _OUTCOMES,
+        campaign=campaign,
+        step=span.step,
+        most=MOST,
+    )
     return Counter({(row["at"], row["outcome"]): row["jobs"] for row in found})

@@ -17,4 +17,8 @@ def list_proposals(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         found = proposals.find(conn)
     rows = [row | {"what": proposals.what(row)} for row in found]
-    return visit.page("proposals.html", rows=rows, shell=command(("proposal", "ls")))
+    return visit.page(
+        "proposals.html",
+        rows=rows,
+        shell=command(("proposal", "ls")),
+    )

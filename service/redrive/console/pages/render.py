@@ -61,6 +61,7 @@ def environment() -> Environment:
     }
     cast("Row", made.filters).update(FILTERS)
     cast("Row", made.globals).update(GLOBALS)
+
     return made
 
 
@@ -139,6 +140,7 @@ def relative(at: datetime | str | None) -> Markup:
     """Format how long ago an instant is, or how far ahead; its title is exact."""
     if at is None:
         return Markup("")
+
     if isinstance(at, str):
         at = datetime.fromisoformat(at)
 
@@ -147,6 +149,7 @@ def relative(at: datetime | str | None) -> Markup:
     distance = ago(exact, now)
     is_past = exact <= now
     words = f"{distance} ago" if is_past else f"in {distance}"
+
     return TIME.format(
         exact.isoformat(timespec="seconds"),
         f"{exact:%Y-%m-%d %H:%M:%S} UTC",
@@ -158,6 +161,7 @@ def spark(values: Sequence[float], what: str, look: str = "warn") -> Markup:
     """Draw numbers over time as an SVG, latest on the right, with a text label."""
     top = max(values, default=0) or 1
     step = BAR + GAP
+
     bars: list[str] = []
     for place, value in enumerate(values):
         if value:
@@ -173,6 +177,7 @@ def spark(values: Sequence[float], what: str, look: str = "warn") -> Markup:
         look=look,
         bars="".join(bars),
     )
+
     # Markup.format would take ten times as long
     return Markup(drawn)  # noqa: S704 # all texts are escaped
 
@@ -188,6 +193,7 @@ def bar(parts: Sequence[tuple[str, int]], what: str) -> Markup:
     whole = sum(count for _, count in parts) or 1
     x = 0.0
     drawn = Markup("")
+
     for name, count in parts:
         width = count * WHOLE / whole
         drawn += PART.format(

@@ -37,6 +37,7 @@ def series_choice(query: Query) -> Choice:
 
     chosen = parse(Filter, query)
     since = chosen.since or datetime.now(UTC) - RECENT
+
     return Choice(
         queue=next(iter(chosen.queue), None),
         kind=next(iter(chosen.kind), None),
@@ -64,6 +65,8 @@ def first_steps(found: Iterable[Point]) -> tuple[Sequence[Point], str | None]:
     if len(points) <= MOST_POINTS:
         return points, None
 
+    # The next page begins at a time, so a step must not be on both pages.
     last = points[MOST_POINTS].at
     shown = [point for point in points if point.at < last]
+
     return shown, last.astimezone(UTC).isoformat()

@@ -54,8 +54,11 @@ def _own_path(path: str | None) -> str:
     """Return the path of the next page; "/" unless `path` is on this site."""
     if not path or len(path) > MAX_PATH_LENGTH:
         return "/"
+
+    # Browsers read // and /\ as the beginning of another host.
     is_local = path.startswith("/") and not path.startswith(("//", "/\\"))
     is_plain = path.isascii() and path.isprintable()
+
     return path if is_local and is_plain else "/"
 
 
@@ -64,8 +67,10 @@ def sign_in(request: Request, here: Here, form: OwnForm) -> Response:
     """Begin a session with a token."""
     session = here.access.sign_in(form.get("token", ""))
     request.state.sign_in = ACCEPTED if session else REFUSED
+
     if not session:
         return _sign_in_page(request, here, "The token is unknown or was revoked.")
+
     return _begun(session, request.query_params.get("next"))
 
 
@@ -96,6 +101,7 @@ async def ask_provider(request: Request, here: Here) -> Response:
     answer = await _provider(here).begin(request, pending)
     signed = here.access.sign_pending(pending)
     _set_cookie(answer, name=PENDING, value=signed, seconds=SIGN_IN_SECONDS)
+
     return answer
 
 
@@ -104,19 +110,24 @@ async def come_back(request: Request, here: Here) -> Response:
     """Begin a session for a user who comes back from the provider."""
     pending = here.access.read_pending(request.cookies.get(PENDING))
     provider = _provider(here)
+
+    # Until the sign-in is accepted below, each way out is a refusal.
     request.state.sign_in = REFUSED
     name, groups = await provider.complete(request, pending)
     session = here.access.sign_in_by(provider, name, groups)
     request.state.sign_in = ACCEPTED
+
     onward = pending.get("next")
     answer = _begun(session, onward)
     _set_cookie(answer, name=PENDING, value="", seconds=0)
+
     return answer
 
 
 @router.post("/sign-out")
 def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
     """End a session in every database, and always in this browser."""
+    # The parameter only requires the user's own form: no other site can sign them out.
     del form
     path = "/sign-in"
     if not _end_everywhere(request, user.session):
@@ -126,6 +137,7 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
 
     answer = RedirectResponse(path, 303)
     _set_cookie(answer, name=COOKIE, value="", seconds=0)
+
     return answer
 
 

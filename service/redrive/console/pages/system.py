@@ -40,6 +40,7 @@ MOST_OF_WORKER = 8
 def show_overview(visit: SignedIn) -> Response:
     """Show what is wrong now, how it went lately, and the largest causes."""
     span = span_of(visit)
+
     with visit.reading() as conn:
         values = figures.now(conn)
         shown = curves(
@@ -48,6 +49,7 @@ def show_overview(visit: SignedIn) -> Response:
             marks_of(conn, span),
         )
         by_queue = sums(conn, span)
+        # The login of a viewer may not read groups.
         causes = readable(lambda: _causes(conn, span))
         names = [row["group"] for row in causes or ()]
         deaths = figures.deaths(conn, names, span.sparks)
@@ -71,6 +73,7 @@ def show_overview(visit: SignedIn) -> Response:
 def _causes(conn: Connection, span: Span) -> list[Row]:
     """Return the largest groups; one that began in the span tells what changed before."""
     found = groups.find(conn, limit=MOST_CAUSES)
+
     for row in found:
         began = row["first_seen"]
         row["began"] = None
@@ -100,14 +103,18 @@ def list_queues(visit: SignedIn) -> Response:
 def list_workers(visit: SignedIn) -> Response:
     """List the workers, lost ones first, and what each runs now and since when."""
     skip = skipped(visit.after)
+
     with visit.reading() as conn:
         sums = workers.sums(conn)
         found = workers.worst_first(conn, MOST_WORKERS + 1, skip)
         shown, onward = part(found, MOST_WORKERS, skip)
         ids = [worker["id"] for worker in shown]
+        # The login of a viewer may not read jobs.
         jobs = readable(lambda: of_workers(conn, ids, MOST_OF_WORKER))
 
+    # The rows of one worker follow each other.
     by_worker = groupby(jobs or (), _worker_of)
+
     return visit.page(
         "workers.html",
         sums=sums,
@@ -132,6 +139,7 @@ def _with_lists_as_text(worker: Row) -> Row:
         "queues": "all" if queues is None else ", ".join(queues),
         "kinds": ", ".join(kinds),
     }
+
     return worker | texts
 
 
@@ -170,6 +178,7 @@ def list_audit(visit: SignedIn) -> Response:
     """List who changed what, when and why."""
     rows, after = audit_page(visit, PAGE)
     given = {name: text for name, text in visit.query if text}
+
     return visit.page(
         "audit.html",
         rows=rows,

@@ -38,11 +38,14 @@ def _died(letter: Row) -> str:
     """Say how long a job took to die, and why it did."""
     attempts = letter["attempts"]
     counted = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+
     seconds = letter["time_to_dlq_seconds"]
     # Other systems often do not say when a job was created.
     after = f"{counted} in {duration(seconds)}" if seconds else counted
+
     reason = letter["reason"]
     cause = why_over(letter["failures"]) or CAUSES.get(reason, reason)
+
     return f"This job died after {after}, because {cause}."
 
 
@@ -70,11 +73,13 @@ def _story(job: Row, letter: Row | None) -> Iterator[Row]:
     """Yield the steps of the story; a failure gets its details."""
     failures = sorted(job["failures"], key=itemgetter("at"))
     failed = iter(failures)
+
     for step in job["story"]:
         what = step["what"]
         if letter is not None and what.startswith(SHOWN_BY_LETTER):
             continue
 
+        # Both are in the order of time, so the next failure is the one of this step.
         failure = next(failed, None) if what.startswith(FAILED) else None
         look = "bad" if failure or what.startswith("died") else "run"
         yield step | {"failure": failure, "edit": None, "look": look}

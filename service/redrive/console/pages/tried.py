@@ -32,12 +32,17 @@ _EDITS: LiteralString = """
 
 def tried(conn: Connection, group: str) -> list[Row]:
     """Return the redrives and edits of a group, latest first."""
-    values = {"group": group, "letters": MOST_LETTERS, "most": MOST}
+    values = {
+        "group": group,
+        "letters": MOST_LETTERS,
+        "most": MOST,
+    }
     redrives = rows(conn, _CAMPAIGNS, **values)
     edits = rows(conn, _EDITS, **values)
     found = [_redrive(row) for row in redrives]
     found += [_edit(row) for row in edits]
     found.sort(key=itemgetter("at"), reverse=True)
+
     return found[:MOST]
 
 
@@ -58,6 +63,7 @@ def _went(succeeded: int, dead_again: int) -> str:
         return "none of its jobs has ended yet"
     if not dead_again:
         return f"{succeeded:,} of {ended:,} jobs succeeded"
+
     return f"{succeeded:,} of {ended:,} jobs succeeded, {dead_again:,} died again"
 
 
@@ -66,6 +72,7 @@ def _edit(row: Row) -> Row:
     paths = ", ".join(row["paths"])
     letters = row["letters"]
     payloads = "payload" if letters == 1 else "payloads"
+
     return row | {
         "campaign": None,
         "state": None,

@@ -125,8 +125,10 @@ class Tokens:
         state = stat.st_mtime_ns, stat.st_size, stat.st_ino
         if state == self._state:
             return
+
         lines = self._file.read_text().splitlines()
         self._tokens = {token.hash: token for token in self._parsed(lines)}
+        # Set this last: the next request then reads a file with an invalid line again.
         self._state = state
 
     def _unreadable(self, why: str | None) -> SettingsError:
@@ -141,6 +143,7 @@ class Tokens:
 
             token = _token(line)
             if token is None:
+                # The message does not quote the line, which may hold a token.
                 place = f"line {number} of {self._file} is no token"
                 rule = f"{_LINE}; a role is one of: {', '.join(ROLES)}"
                 msg = f"REDRIVE_CONSOLE_TOKENS: {place}; {rule}"
@@ -161,9 +164,11 @@ def _token(line: str) -> Token | None:
     parts = line.split(maxsplit=2)
     if len(parts) != 3:  # noqa: PLR2004 # hash, role and name
         return None
+
     digest, role, name = parts
     if not _HASH.fullmatch(digest) or role not in ROLES or not _NAME.fullmatch(name):
         return None
+
     return Token(
         hash=digest,
         role=ROLES[role],
@@ -191,6 +196,7 @@ class Proxy:
             peer = ip_address(address or "")
         except ValueError:
             return False
+        # A socket for both families shows an IPv4 peer as ::ffff:10.0.0.5.
         peer = getattr(peer, "ipv4_mapped", None) or peer
         return any(peer in network for network in self.networks)
 
@@ -257,8 +263,10 @@ class Access:
         self.proxy = proxy
         self.provider = provider
         self.everybody = everybody
+        # Without a key in the settings, sessions end with this process.
         key = key or token_urlsafe(32)
         self.act_links = ActLinks(key)
+        # A salt for each use: a signed text is not accepted in the place of another kind.
         self._sessions = URLSafeTimedSerializer(key, salt="redrive session")
         self._pending = URLSafeTimedSerializer(key, salt="redrive sign-in")
         self._forms = URLSafeTimedSerializer(key, salt="redrive form")
@@ -271,15 +279,22 @@ class Access:
     ) -> Principal | None:
         """Identify the user of a request; None if they are unknown.
 
+        Args:
+            peer: address of the other end of the connection, which may be a proxy.
+            headers: names and values of the headers, as they were sent.
+            cookie: value of the session's cookie; None without a session.
+
         Raises:
             Refused: the credentials are wrong, or give no access.
         """
         if self.everybody is not None:
             return self.everybody
+
         credentials = _only(headers, "authorization") or ""
         scheme, _, token = credentials.partition(" ")
         if scheme.lower() == "bearer" and token:
             return self._bearer(token.strip())
+
         return self._session(cookie) or self._proxied(peer, headers)
 
     def _bearer(self, text: str) -> Principal:
@@ -291,6 +306,7 @@ class Access:
     def _token(self, text: str) -> Token | None:
         digest = hashlib.sha256(text.encode()).hexdigest()
         for known, token in self._known_tokens().items():
+            # The time of this comparison does not tell how many digits match.
             if hmac.compare_digest(known, digest):
                 return token
         return None
@@ -309,6 +325,8 @@ class Access:
             return None
 
         now = time.time()
+        # The signature is as old as the last renewal. The claims hold the time of the
+        # sign-in.
         if now - claims["began"] > SESSION_SECONDS:
             return None
 
@@ -323,8 +341,10 @@ class Access:
         """Return the user of a session, with the tokens and roles of today."""
         session = claims["session"]
         if "token" in claims:
+            # A session ends with its token: the file may no longer have it.
             token = self._known_tokens().get(claims["token"])
             return token and Principal(token.name, token.role, session)
+
         if self.provider is None:
             return None
 
@@ -345,6 +365,7 @@ class Access:
 
         listed = _only(headers, self.proxy.groups_header) or ""
         role = role_of(_parts(listed), self.proxy.groups)
+
         return Principal(name, role)
 
     # ------------------------------------------------------------------ sessions
@@ -365,12 +386,18 @@ class Access:
         if not _NAME.fullmatch(name):
             rule = "one name of at most 255 characters"
             raise Refused(403, f"your provider must send {rule}")
+
+        # Refuse a user without a role before a session begins.
         role_of(groups, provider.roles)
         with_role = set(groups) & provider.roles.keys()
+
         return self._begin({"name": name, "groups": sorted(with_role)})
 
     def _begin(self, identity: Mapping[str, Any]) -> str:
-        session = {"session": token_urlsafe(16), "began": int(time.time())}
+        session = {
+            "session": token_urlsafe(16),
+            "began": int(time.time()),
+        }
         return str(self._sessions.dumps({**identity, **session}))
 
     def sign_pending(self, sign_in: Mapping[str, Any]) -> str:
@@ -438,6 +465,7 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
         return None
     if len(values) > 1:
         raise Refused(400, f"the header {name} is there more than once")
+
     (text,) = values
     return text.strip() or None
 
@@ -452,6 +480,8 @@ def is_own_site(headers: Mapping[str, str]) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
+
+    # A browser that does not send Sec-Fetch-Site sends the origin of a form.
     _, _, origin = headers.get("origin", "").partition("://")
     return bool(origin) and origin == headers.get("host")
 

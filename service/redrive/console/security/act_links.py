@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 from itsdangerous import BadData, URLSafeTimedSerializer
 
 LINK_SECONDS = 15 * 60
-TARGETS = {"mute": "group", "pause": "queue", "campaign-start": "campaign"}
+TARGETS = {
+    "mute": "group",
+    "pause": "queue",
+    "campaign-start": "campaign",
+}
 """Change that a link may name -> the parameter that names its target."""
 
 

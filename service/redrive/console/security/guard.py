@@ -69,12 +69,14 @@ class Window:
         """Count a request; return True if it exceeds the limit."""
         if now is None:
             now = time.monotonic()
+
         if now >= self._until or len(self._counts) > MAX_ADDRESSES:
             self._counts.clear()
             self._until = now + self._seconds
 
         count = self._counts.get(key, 0) + 1
         self._counts[key] = count
+
         return count > self._most
 
 
@@ -118,12 +120,14 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        # Refusals are sent this way, too: they are counted, and have our headers.
         answer = partial(self._answer, scope, send, time.monotonic())
         refusal = self._refusal(scope)
         if refusal is not None:
             await _say(answer, *refusal)
             return
 
+        # A body that is slow or has no end is refused before the application runs.
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await _body(receive)
@@ -153,9 +157,12 @@ class Guard:
         page = _page(scope)
         labels = page, str(status)
         self._requests.observe(labels, [seconds])
+
         sign_in = _state(scope, "sign_in")
+        # A sign-in that failed by an error here was neither accepted nor refused.
         if sign_in and status < SERVER_ERROR:
             self._sign_ins.add((sign_in,))
+
         if page not in PROBES:
             self._trace(scope["method"], page, status, seconds)
 
@@ -174,8 +181,10 @@ class Guard:
     def _is_known_host(self, headers: Headers) -> bool:
         if self._hosts is None:
             return True
+
         host = _text(headers, b"host")
         name, *_ = host.rsplit(":", 1)
+
         return name in self._hosts
 
     def _is_too_often(self, scope: Scope, headers: Headers) -> bool:
@@ -188,7 +197,9 @@ class Guard:
             return False
 
         cookies = cookie_parser(_text(headers, b"cookie"))
+        # Only a valid cookie counts. A client could invent another for each request.
         session = self._session(cookies.get(COOKIE))
+
         return self._window.is_full(session or address)
 
 
@@ -198,6 +209,7 @@ def _text(headers: Headers, name: bytes) -> str:
 
 def _is_too_large(headers: Headers) -> bool:
     length = headers.get(b"content-length", b"0")
+    # 20 digits are enough to compare. int() fails if there are thousands.
     return not length.isdigit() or int(length[:20]) > MAX_BODY_BYTES
 
 
@@ -215,9 +227,16 @@ async def _body(receive: Receive) -> bytes | None:
 
 def _again(body: bytes, receive: Receive) -> Receive:
     """Return a receiver that replays the body of a request that was already read."""
-    events = [{"type": "http.request", "body": body, "more_body": False}]
+    events = [
+        {
+            "type": "http.request",
+            "body": body,
+            "more_body": False,
+        }
+    ]
 
     async def next_event() -> dict[str, Any]:
+        # After the body, the application can only learn that the client disconnects.
         return events.pop() if events else await receive()
 
     return next_event
@@ -258,5 +277,11 @@ async def _say(send: Send, status: int, text: str) -> None:
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
     ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": headers,
+        }
+    )
     await send({"type": "http.response.body", "body": body})

@@ -50,6 +50,7 @@ class Logins:
         self._addresses = addresses
         self._away_until = 0.0
         self._idle: defaultdict[Key, list[OwnConnection]] = defaultdict(list)
+
         keys = itertools.product(addresses, (True, False))
         self._room = {key: threading.BoundedSemaphore(MOST_CONNECTIONS) for key in keys}
 
@@ -103,17 +104,20 @@ class Logins:
         conn = self._idle_one(key) or self._new(key)
         _, reads = key
         conn.patience = READ_SECONDS if reads else CHANGE_SECONDS
+
         return conn
 
     def _idle_one(self, key: Key) -> OwnConnection | None:
         while True:
             self._refuse_if_away()
+
             try:
                 conn = self._idle[key].pop()
             except IndexError:  # another thread may have taken the last one
                 return None
 
             conn.patience = CHECK_SECONDS
+
             try:
                 with self._noting_hangs():
                     conn.execute("select")
@@ -128,6 +132,7 @@ class Logins:
 
         conn.patience = READ_SECONDS
         migrate.require_or_close(conn)
+
         return conn
 
     def _connect(self, role: Role, reads: bool) -> OwnConnection:  # noqa: FBT001 # a key
@@ -145,10 +150,12 @@ class Logins:
     def _noting_hangs(self) -> Iterator[None]:
         """Note that the database is away if a call fails after a long time."""
         began = time.monotonic()
+
         try:
             yield
         except psycopg.OperationalError:
             now = time.monotonic()
+            # A connection that is refused at once holds no thread for long.
             if now - began > HANGS_SECONDS:
                 self._away_until = now + AWAY_SECONDS
 

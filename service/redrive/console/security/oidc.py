@@ -85,8 +85,10 @@ class Provider:
         Raises:
             Refused: the provider does not answer.
         """
+        # authlib keeps state, nonce and the PKCE verifier in the session of Starlette.
         request.scope["session"] = pending
         redirect = self.client.redirect
+
         try:
             await self._discover()
             answer: Response = await self._app.authorize_redirect(request, redirect)
@@ -104,6 +106,7 @@ class Provider:
             Refused: the sign-in did not begin here, or the claims are not valid.
         """
         request.scope["session"] = pending
+
         try:
             await self._discover()
             token = await self._token(request)
@@ -133,17 +136,20 @@ class Provider:
         """Load the provider's metadata, and allow only the algorithms we accept."""
         found = await self._app.load_server_metadata()
         if found.get("issuer") != self.client.issuer:
+            # authlib keeps metadata for good. Let the next sign-in load it again.
             self._app.server_metadata.pop("_loaded_at", None)
             fault = (
                 "the issuer of the provider differs from REDRIVE_CONSOLE_OIDC_ISSUER"
             )
             raise Refused(503, f"{fault}; both must be identical")
 
+        # The standard requires RS256 of each provider, even if it lists no algorithm.
         offered = found.get(OFFERED_ALGORITHMS) or ["RS256"]
         found[OFFERED_ALGORITHMS] = [each for each in offered if each in ALGORITHMS]
 
     async def _claims(self, token: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the claims of the ID token, completed from the userinfo endpoint."""
+        # authlib puts the claims of the ID token here when it has checked them.
         claims: Mapping[str, Any] | None = token.get("userinfo")
         if claims is None:
             raise Refused(403, FAILED)
@@ -151,9 +157,11 @@ class Provider:
             return claims
 
         more = await self._app.userinfo(token=token)
+        # The standard requires this check: the answer could be about another user.
         if more.get("sub") != claims["sub"]:
             raise Refused(403, FAILED)
 
+        # The ID token is signed, so its claims take precedence.
         return {**more, **claims}
 
     def _are_complete(self, claims: Mapping[str, Any]) -> bool:
@@ -169,6 +177,7 @@ class Provider:
             setting = f"REDRIVE_CONSOLE_OIDC_USER_CLAIM is {self.client.user_claim}"
             raise Refused(403, f"your provider did not send your name; {setting}")
 
+        # Some providers do not send this claim, and some send it as text.
         is_verified = claims.get("email_verified", True) in (True, "true")
         if self.client.user_claim == "email" and not is_verified:
             raise Refused(403, "your provider did not verify your email")
