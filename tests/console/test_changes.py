@@ -104,6 +104,7 @@ def test_what_is_something_else_by_now_is_looked_at_again(site: Site, olaf: Test
     assert answer.status_code == 409
     assert "3 match now, but the preview showed 2; look at it again" in answer.text
     assert audit(site) == []
+    assert site.database.value("select count(*) from redrive.campaigns") == 0
 
 
 def test_two_who_redrive_the_same_at_once_start_one_campaign(

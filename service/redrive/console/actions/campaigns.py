@@ -396,8 +396,9 @@ def _freeze(conn: Connection, order: Order) -> _Frozen:
             actor=order.actor,
             allow=allow,
         )
+        # Within the transaction, so that a refused plan is not kept.
+        refuse_other(made.matched, order)
 
-    refuse_other(made.matched, order)
     if made.plan is None:
         raise Refused(409, "no dead letter matches now; look at the preview again")
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from redrive.console.actions.group import NO_GROUP
 from redrive.console.charts.span import Span, covering
 from redrive.console.pages import figures
 from redrive.console.pages.curves import deaths_chart
@@ -46,7 +47,6 @@ SHOWN = tuple(
     for column in find.COLUMNS
     if not column.is_wide and column.name != "state"
 )
-NO_GROUP = "no group has this prefix, or several have it"
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 T = TypeVar("T")

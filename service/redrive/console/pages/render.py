@@ -49,16 +49,6 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "ago": relative,
-        "cell": cell,
-        "json": pretty,
-        "lines": lines,
-        "segment": segment,
-        "resolution": worded,
-        "span": span,
-        "stays": stays,
-    }
     cast("Row", made.filters).update(FILTERS)
     cast("Row", made.globals).update(GLOBALS)
 
@@ -217,9 +207,11 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "lines": lines,
     "minute": written,
     "numbers": numbers,
+    "resolution": worded,
     "segment": segment,
     "short": short,
     "span": span,
+    "stays": stays,
     "with_span": with_span,
 }
 """Filters of the templates."""

@@ -58,7 +58,10 @@ def show_overview(visit: SignedIn) -> Response:
         "overview.html",
         **values,
         drawn=[
-            *(shown.throughput(), shown.failures(), shown.waits(), shown.backlog()),
+            shown.throughput(),
+            shown.failures(),
+            shown.waits(),
+            shown.backlog(),
         ],
         marks=shown.marks,
         sums=by_queue,
