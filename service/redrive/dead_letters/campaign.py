@@ -102,6 +102,7 @@ def plan(
     found = freeze(conn, selection(chosen, allow), max_redrives, actor)
     reveal(conn, found["groups"])
     rates = value(conn, "select redrive.redrive_rates_v1(%s::text[])", found["kinds"])
+
     return Plan(**found, rates=rates)
 
 
@@ -135,6 +136,7 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
 
     kinds = _kinds(conn, chosen)
     matched = sum(kinds.values())
+
     return replace(found, matched=matched, kinds=sorted(kinds)), examined
 
 
@@ -146,6 +148,7 @@ def _kinds(conn: Connection, chosen: Filter) -> dict[str, int]:
         f" where {conditions} group by d.kind",
         parameters,
     )
+
     return dict(rows.fetchall())
 
 
@@ -317,6 +320,7 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
     """
     statement: LiteralString = "select redrive.heal_v1(%s, %s::float8)"
     is_healing = True
+
     try:
         while is_healing:
             found = value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE)
@@ -354,6 +358,7 @@ def drive_all(conn: Connection) -> bool:
     errors = [] if trouble is None else [trouble]
     is_releasing = False
     going = _live(conn)
+
     while going and time.monotonic() < end:
         steps = {campaign: _try_step(conn, campaign, errors) for campaign in going}
         is_releasing |= any(map(_is_releasing, steps.values()))
@@ -389,9 +394,11 @@ def _is_releasing(step: Step | None) -> bool:
 def _raise_first(errors: list[psycopg.Error]) -> None:
     if not errors:
         return
+
     first, *others = errors
     for error in others:
         first.add_note(f"and after it: {error}")
+
     raise first
 
 
@@ -448,6 +455,7 @@ def feed(
     found = _known(conn, campaign)
     processed = 0
     moved_at = time.monotonic()
+
     while _is_going(found) and time.monotonic() < moved_at + PATIENCE_SECONDS:
         step = drive(conn, campaign)
         if step is None or not step.feed:

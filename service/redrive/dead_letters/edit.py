@@ -141,6 +141,7 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
     )
     left = chosen.limit or sys.maxsize
     last = 0
+
     while left > 0:
         wanted = min(CHUNK, left)
         page = rows(conn, query, *parameters, last, wanted)
@@ -170,6 +171,7 @@ def _opened(row: Fields, campaign: int | None) -> Letter | int:
     headers = row["headers"]
     whose = Whose.of(row)
     text = stored
+
     if stored.startswith(SEALED):
         try:
             text = open_payload(configured(), stored, whose, headers)
@@ -268,6 +270,7 @@ def _add(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> 
     if rules.is_same(letter.payload, after):
         seen.counts["unchanged"] += 1
         return
+
     seen.ids.append(letter.id)
     seen.digests += letter.digest
     if len(seen.samples) < SAMPLE:
@@ -304,6 +307,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
         why=why,
     )
     causes: Counter[str | None] = Counter()
+
     for chunk in seen.chunks():
         same = _unchanged(conn, chunk, causes)
         rows = [_row(letter, edited(letter, patch, handlers)) for letter in same]
@@ -331,6 +335,7 @@ def _unchanged(
     same = [letter for letter in found if _is_same(letter, chunk)]
     causes["not_open"] += len(chunk) - len(found)
     causes["changed"] += len(found) - len(same)
+
     return same
 
 
@@ -348,6 +353,7 @@ def _sealed(letter: Letter, text: str) -> tuple[str, str | None]:
     keyring = configured()
     if keyring is None:
         return text, None
+
     envelope, header = keyring.seal_payload(text.encode(), letter.whose)
     return msgspec.json.encode(envelope).decode(), header[MARK]
 

@@ -123,6 +123,7 @@ def find(conn: Connection, chosen: Filter, after: Place | None = None) -> list[R
     found = rows(conn, query, *asked)
     reveal(conn, found)
     acknowledgements.mark(conn, found)
+
     return found
 
 
@@ -140,6 +141,7 @@ def ids(conn: Connection, chosen: Filter) -> list[int]:
         f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"
         " order by d.died_at desc, d.id desc limit %s"
     )
+
     return column(conn, query, state, *parameters, chosen.limit)
 
 
@@ -152,6 +154,7 @@ def open_by_group(conn: Connection, chosen: Filter) -> dict[str, int]:
         f" where d.state = 'open' and {conditions}"
         " order by d.died_at desc, d.id desc limit %s) o group by 1"
     )
+
     return dict(conn.execute(query, (*parameters, chosen.limit)).fetchall())
 
 
@@ -175,6 +178,7 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     payloads, headers = _redacted(latest, edits, failures)
     first = payloads[0]
     last = payloads[-1]
+
     return latest | {
         "payload": first if original else last,
         "headers": headers,
@@ -214,6 +218,7 @@ def declared_secret(failures: Iterable[Fields]) -> set[str]:
     secret = set[str]()
     for failure in failures:
         secret.update(failure["detail"].get("secret_fields", ()))
+
     return secret
 
 
@@ -227,6 +232,7 @@ def _redacted(
     declared = declared_secret(failures)
     secrets = secret_values([*payloads, headers], declared)
     shown = [redact(payload, declared, secrets) for payload in payloads]
+
     return shown, redact(headers, declared, secrets)
 
 

@@ -80,6 +80,7 @@ def find(  # noqa: PLR0913 # filters
     }
     found = rows(conn, _FIND, **filters)
     reveal(conn, found, "sample")
+
     return found
 
 
@@ -115,6 +116,7 @@ def where(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[Any]]:
         found["group"] = named(conn, chosen.group)
     if chosen.owner:
         found["owner"] = owners.owned(conn, chosen.owner)
+
     return chosen.where(**found)
 
 
@@ -174,6 +176,7 @@ def unresolve(conn: Connection, fingerprint: str, *, actor: str, why: str) -> bo
         group = show(conn, fingerprint)
         if group is None:
             return False
+
         result = _resolve(conn, group, None, actor=actor, why=why)
         if result != "changed":
             return result == "done"

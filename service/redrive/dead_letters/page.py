@@ -50,6 +50,7 @@ def page(
     lists = _lists(conn, chosen)
     rows: list[Row] = []
     place = after
+
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
         wanted = most + 1 - len(rows)
         batch = _Batch(after=place, looks=looks, wanted=wanted)
@@ -63,6 +64,7 @@ def page(
     shown = _cut(rows, most, place)
     reveal(conn, shown.rows)
     acknowledgements.mark(conn, shown.rows)
+
     return shown
 
 
@@ -70,6 +72,7 @@ def _cut(rows: list[Row], most: int, place: Place | None) -> Page:
     """Return a page of at most `most` rows; without a cut it ends at `place`."""
     if len(rows) <= most:
         return Page(rows, place)
+
     last = rows[most - 1]
     return Page(rows[:most], (last["died_at"], last["id"]))
 
@@ -121,7 +124,12 @@ def _looked(
     """
     of_list, values = lists
     # Only one bound on each side: of two, the index scan may start at the wider one.
-    others = replace(chosen, group=None, since=None, until=None)
+    others = replace(
+        chosen,
+        group=None,
+        since=None,
+        until=None,
+    )
     conditions, parameters = others.where()
     since = chosen.since or "-infinity"
     begin = (values, *_upper_bound(chosen, batch.after), since)
@@ -137,6 +145,7 @@ def _looked(
     rows = _read(conn, _statement(of_list, conditions), asked)
     edges = [row.pop("edge") for row in rows]
     found = [row for row in rows if row["id"] is not None]
+
     return found, edges[0]  # there is at least one row, which may hold only the edge
 
 

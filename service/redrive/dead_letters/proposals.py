@@ -99,7 +99,12 @@ def propose_edit(
 ) -> int:
     """Keep an edit of these dead letters as they are now; return its id."""
     digests = {str(letter.id): letter.digest.hex() for letter in letters}
-    detail = {"ids": [*map(int, digests)], "digests": digests, "patch": patch}
+    detail = {
+        "ids": [*map(int, digests)],
+        "digests": digests,
+        "patch": patch,
+    }
+
     return _propose(conn, "edit", agent, why, detail)
 
 
@@ -148,6 +153,7 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     letters = edits.find(conn, Filter(ids=detail["ids"]))
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)
+
     return Edit(
         patch=detail["patch"],
         seen=seen,
@@ -179,6 +185,7 @@ def _what(row: Fields) -> str:
 
     count = len(detail["ids"])
     paths = ", ".join(rules.paths(detail["patch"]))
+
     return f"{count} payloads: {paths}"
 
 
@@ -207,6 +214,7 @@ def _effects_of_edit(wanted: Edit) -> Iterator[str]:
 
     yield f"{len(wanted.seen.ids)} to edit"
     counts = {**wanted.seen.counts, "changed since": wanted.changed}
+
     for cause, n in counts.items():
         if n:
             yield f"{n} will stay: {cause}"

@@ -49,6 +49,7 @@ def audited(  # noqa: PLR0913 # the columns of the audit log
         n,
         Jsonb(detail),
     )
+
     try:
         yield run
     finally:

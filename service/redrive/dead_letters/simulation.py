@@ -81,6 +81,7 @@ def simulate(
     """
     seen = 0
     changes = Counter[Change]()
+
     for failure in _recorded(conn, since):
         handler = handlers.get(failure["kind"])
         if handler is None or "classes" not in failure["detail"]:
@@ -127,6 +128,7 @@ def _judge_again(row: Row, policy: Policy) -> Change:
         retried_for=retried_for,
     )
     ending = decide(claimed, failure, policy, jitter)
+
     return Change(
         kind=kind,
         error_class=error_class,
@@ -147,8 +149,15 @@ def _waits(row: Row, policy: Policy, category: Category) -> tuple[float, float]:
     total = detail.get(RETRIED_FOR, 0.0)
     if WINDOW in detail:
         return total, LONGEST
-    wait = delay(policy, attempt=row["attempt"], jitter=MIDDLE, category=category)
+
+    wait = delay(
+        policy,
+        attempt=row["attempt"],
+        jitter=MIDDLE,
+        category=category,
+    )
     before = max(0.0, total - wait)
+
     return before, MIDDLE
 
 
@@ -170,6 +179,7 @@ def _failure(row: Row, policy: Policy) -> Failure:
         code=detail.get("code"),
     )
     category, verdict = judge(evidence, policy.rules)
+
     return Failure(
         error_class=row["error_class"],
         message=row["message"],

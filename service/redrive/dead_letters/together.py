@@ -88,6 +88,7 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
     selects = Jsonb(campaigns.selection(chosen, allow))
     read = partial(_leader, selects=selects)
     leaders: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
+
     return next(filter(None, leaders.values()), None)
 
 
@@ -96,6 +97,7 @@ def _leader(cell: str, conn: Connection, *, selects: Jsonb) -> str | None:
     found: str | None = value(conn, _SAME, selects)
     if found and found.isdigit():
         return id_in_cell(int(found), cell)
+
     return found
 
 
@@ -124,6 +126,7 @@ def start(  # noqa: PLR0913 # the columns of a campaign
     taking_part = {name: count for name, count in counts.items() if count != 0}
     more = {"together": {"cells": taking_part, "rate": terms.rate}}
     own = replace(terms, rate=rules.shares(counts, terms.rate)[cell])
+
     with cells[cell]() as conn, conn.transaction():
         made = campaigns.plan(conn, chosen, actor=actor, allow=allow)
         if made.plan is None:
@@ -185,6 +188,7 @@ class Together:
             yield view
             if rules.is_over(view.seen):
                 return
+
             time.sleep(every)
 
     def drive(self) -> View:
@@ -220,6 +224,7 @@ class Together:
         )
         unknown = RedriveError("it is not in REDRIVE_DATABASES")
         missing = dict.fromkeys(names - self.cells.keys(), unknown)
+
         return View(
             seen=seen,
             campaigns=found,
@@ -231,6 +236,7 @@ class Together:
         known = self.cells
         if leader is not None:
             known = leader["conditions"]["together"]["cells"]
+
         return frozenset(known) - self.without
 
     def _members(self, found: Mapping[str, Row | None]) -> dict[str, Member | None]:
@@ -240,6 +246,7 @@ class Together:
             members[cell] = _member(row) if row else None
             if cell in self.empty:
                 members[cell] = rules.NOTHING
+
         return members
 
     def _find(self, cell: str, conn: Connection, *, drive: bool) -> Row | None:
@@ -277,6 +284,7 @@ class Together:
     def _change(self, cell: str, conn: Connection, action: Action) -> None:
         number = self._number(cell, conn)
         assert number is not None  # noqa: S101 # it was seen
+
         try:
             _CHANGES[action.act](conn, number, actor=self.actor, why=action.why)
         except psycopg.Error as error:
@@ -289,6 +297,7 @@ class Together:
         together = leader["conditions"]["together"]
         share = rules.shares(together["cells"], together["rate"])[cell]
         why = rules.reason(self.leader, leader["why"])
+
         with conn.transaction() as transaction:
             made = campaigns.freeze(
                 conn,
@@ -329,6 +338,7 @@ class Together:
         away = self._act(left, view.campaigns)
         if not left and not self._is_in(end):
             self._lead(_CHANGES[act], why)
+
         return self._settled(away)
 
     def resume(self, why: str) -> View:
@@ -352,6 +362,7 @@ class Together:
         number = self._number(cell, conn)
         if number is None:
             return False
+
         return _hold(conn, number, self.leader, actor=self.actor, why=why)
 
     def _lead(self, change: Callable[..., object], why: str) -> None:
@@ -387,6 +398,7 @@ def _hold(conn: Connection, number: int, leader: str, *, actor: str, why: str) -
 
         campaigns.resume(conn, number, actor=actor, why=why)
         campaigns.pause(conn, number, actor=actor, why=why)
+
         return True
 
 
@@ -405,6 +417,7 @@ def _until(leader: Fields) -> Row:
     end = leader["created_at"]
     if "until" in selects:
         end = min(end, datetime.fromisoformat(selects["until"]))
+
     return selects | {"until": end.isoformat()}
 
 

@@ -39,6 +39,7 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
         or any(reached in network for network in INWARD_ALL_THE_SAME)
         or (isinstance(reached, IPv6Address) and reached not in INTERNET)
     )
+
     return not is_inward and not reached.is_multicast
 
 

@@ -63,6 +63,7 @@ def quantile(
 
     width = bounds[place] - lower
     found = sums[place] - below
+
     return lower + width * (rank - below) / found
 
 

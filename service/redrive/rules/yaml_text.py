@@ -101,6 +101,7 @@ def _refuse_repeated_keys(mapping: Any) -> None:
         if name in seen:
             why = f"the key at line {_line(key)} is there twice"
             raise NotReadable(why)
+
         if name:
             seen.add(name)
 

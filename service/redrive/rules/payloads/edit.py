@@ -129,6 +129,7 @@ def _is_pointer(text: Any) -> bool:
         jsonpatch.JsonPointer(text)
     except (jsonpatch.JsonPointerException, TypeError, AttributeError):
         return False
+
     return isinstance(text, str)
 
 
@@ -168,6 +169,7 @@ def difference(shown: Any, edited: Any) -> Patch:
     """
     found = jsonpatch.JsonPatch.from_diff(shown, edited, dumps=_in_order)
     patch = cast("list[Operation]", found.patch)
+
     for operation in patch:
         if HIDDEN.encode() in _encode(operation.get("value")):
             path = PAYLOAD + operation["path"].replace("/", ".")
@@ -221,4 +223,5 @@ def diff(before: Any, after: Any, title: str) -> list[str]:
     old = indented(before).splitlines()
     new = indented(after).splitlines()
     edited = f"{title}, edited"
+
     return list(difflib.unified_diff(old, new, title, edited, lineterm=""))

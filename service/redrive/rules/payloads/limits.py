@@ -80,6 +80,7 @@ def check_key(field: str, value: object) -> str | None:
     key = check_text(field, value)
     if key is not None and key.startswith(UNIQUE):
         raise InvalidJob(field, f"must not begin with {UNIQUE}")
+
     return key
 
 
@@ -154,6 +155,7 @@ def check_on_conflict(field: str, value: object) -> str | None:
     choices = (None, "skip", "replace")  # a tuple: the value may be unhashable
     if value in choices:
         return cast("str | None", value)
+
     raise InvalidJob(field, "must be skip or replace")
 
 
@@ -304,6 +306,7 @@ def _fault_of_number(number: float) -> str:
         return ""
     if isinstance(number, float):
         return "number must be finite"
+
     return "number outside the range of a double"
 
 

@@ -124,6 +124,7 @@ def redact(
     text = str(value)
     if scrub(text, secrets) == text:
         return value
+
     return HIDDEN
 
 
@@ -132,6 +133,7 @@ def _redacted(
 ) -> dict[str, Any]:
     named = _values_by_name(items, declared)
     shown: dict[str, Any] = {}
+
     for key, item in items.items():
         is_hidden = is_secret(key, declared) or key in named
         value = HIDDEN if is_hidden else redact(item, declared, secrets)
@@ -245,6 +247,7 @@ def _are_secret(words: list[str]) -> bool:
     has_number = len(words) > 1 and words[-1].isdigit()
     last = singular[-2:-1] if has_number else singular[-1:]
     pairs = map(" ".join, pairwise(singular))
+
     return (
         not like.WORDS.isdisjoint(singular)
         or not like.LAST_WORDS.isdisjoint(last)
@@ -258,6 +261,7 @@ def _is_about_one(words: list[str]) -> bool:
         return False
     if words[-1] in like.DESCRIBING:
         return True
+
     return words[-1] == "tokens" and words[0] in like.COUNTING
 
 
@@ -269,6 +273,7 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
     yield from _named(text)
     folded = text.lower()
     likely = [leaks for hint, leaks in _HINTS if hint in folded]
+
     for leak in dict.fromkeys(chain.from_iterable(likely)):
         yield from _leaked(leak, text)
 
@@ -280,6 +285,7 @@ def _unnamed(text: str) -> Iterator[Span]:
     if like.LONG.search(text):
         for found in like.FORMS.finditer(text):
             yield found.span()
+
     for form, is_right in _CHECKED:
         for found in form.finditer(text):
             if is_right(found[0]):
@@ -378,6 +384,7 @@ def _both_words(text: str, found: re.Match[str]) -> str:
     before = text[max(0, start - 16) : start].split()
     if before:
         return f"{before[-1]}_{found['name']}"
+
     return found["name"]
 
 
@@ -399,6 +406,7 @@ def _end_of_line(text: str, found: re.Match[str]) -> int:
     stops = r"\r\n"
     if before in {'"', "'"}:
         stops += before
+
     end = re.compile(f"[{stops}]").search(text, found.end())
     return len(text) if end is None else end.start()
 
@@ -411,6 +419,7 @@ def _end_of_brackets(text: str, start: int) -> int:
             depth += 1
         elif found[0] in "]})":
             depth -= 1
+
         if not depth:
             return found.end()
 
@@ -439,6 +448,7 @@ def _is_prose(text: str, start: int) -> bool:
     found = _PLAIN_WORD.match(text, start)
     if found is None:
         return False
+
     return bool(found["more"]) or found["word"].lower() in like.PROSE
 
 
@@ -460,6 +470,7 @@ def _leaked(leak: like.Leak, text: str) -> Iterator[Span]:
             continue
         if has_name and _is_prose(text, start):
             continue
+
         yield (start, end)
 
 
@@ -484,6 +495,7 @@ def _luhn_sum(digits: str) -> int:
     """Add the digits; from the right, each second one is doubled first."""
     plain = sum(map(int, digits[-1::-2]))
     doubled = 0
+
     for digit in digits[-2::-2]:
         tens, ones = divmod(2 * int(digit), 10)
         doubled += tens + ones
@@ -498,6 +510,7 @@ def _is_signed(text: str) -> bool:
         return False
     if like.SIGNED_HEAD.search(head):
         return True
+
     return like.SIGNED_BODY.match(text) is not None
 
 
@@ -506,6 +519,7 @@ def _is_iban(text: str) -> bool:
     code = "".join(filter(str.isalnum, text))
     turned = code[4:] + code[:4]
     digits = "".join(str(int(c, 36)) for c in turned)
+
     return int(digits) % 97 == 1
 
 
@@ -537,6 +551,7 @@ def _as_seen(text: str) -> _Seen:
     seen: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
+
     for found in _CHARACTER.finditer(text):
         for plain in _plain(found[0]):
             seen.append(plain)
@@ -563,6 +578,7 @@ def _plain(character: str) -> str:
 
     parts = unicodedata.normalize("NFKD", character)
     shown = [part for part in parts if unicodedata.category(part) not in _UNSEEN]
+
     return "".join(shown).translate(like.LOOK_ALIKES)
 
 
@@ -579,6 +595,7 @@ def _without(spans: Iterable[Span], text: str) -> str:
     """Return the text with these spans hidden; overlapping or adjacent ones are one."""
     parts: list[str] = []
     place = 0
+
     for start, end in sorted(spans):
         if start > place or not parts:
             parts += [text[place:start], HIDDEN]

@@ -26,6 +26,7 @@ def _revealed(shown: Any, kept: Any) -> Any:
         fields = cast("dict[str, Any]", shown)
         twins = cast("dict[Any, Any]", kept).values()
         values = _each(list(fields.values()), list(twins))
+
         return dict(zip(fields, values, strict=True))
 
     if isinstance(shown, list) and isinstance(kept, (list, tuple)):

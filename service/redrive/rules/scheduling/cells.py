@@ -60,4 +60,5 @@ def parted(written: str) -> tuple[str | None, str]:
     cell, separator, number = written.rpartition(SEPARATOR)
     if not separator:
         return None, written
+
     return cell, number

@@ -39,6 +39,7 @@ def longest_gap(schedule: str) -> timedelta:
     times = _runs(schedule, minute, hour, "*", "*", "*", within=DAY)
     days = _runs(schedule, "0", "0", *date, within=YEARS)
     nights = _longest(days, YEARS) - (times[-1] - times[0])
+
     return max(nights, _longest(times, nights))
 
 
