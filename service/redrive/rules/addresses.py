@@ -29,6 +29,7 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
         text: the address from the resolver.
         named: internal networks that are allowed nevertheless.
     """
+    # A link-local address may end with its interface, as in fe80::1%eth0.
     address = ip_address(text.partition("%")[0])
     if any(address in network for network in named):
         return True

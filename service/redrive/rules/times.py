@@ -100,6 +100,7 @@ def period(
         step = max(step, HOUR)
 
     chosen = STEPS[-1]
+    # The longest step is always allowed. Shorter ones follow until one is too short.
     for longer in reversed(STEPS):
         steps = (until - since) // longer
         if longer < step or steps > most:

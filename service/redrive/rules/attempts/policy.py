@@ -311,6 +311,7 @@ def _own_attempts(policy: Policy, category: Category, total: int | None) -> int 
     # A total replaces the default, except for failures that time seldom repairs.
     if total is not None and category not in SELDOM_MENDED | DEAD_AT_ONCE.keys():
         return None
+
     # A window alone ends the retries of an outage, however many there are.
     if policy.window is not None and category in EXPECTED_TO_REPEAT:
         return None
@@ -573,6 +574,7 @@ def _retry_in_time(  # noqa: PLR0913 # the parts of one decision
     window = window_of(policy, category, job.max_attempts)
     counted = wait if policy.window is None else counted_wait(total)
     retried_for = job.retried_for + counted
+
     # A wait that does not count cannot exceed the window.
     if window is not None and counted and retried_for > window:
         failure = _with(failure, WINDOW, window)

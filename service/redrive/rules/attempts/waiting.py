@@ -197,6 +197,7 @@ def _unordered(job: Waiting, run_at: datetime, around: Around) -> Why:
     """Return the reason why a job that waits for no other job does not run."""
     breaker = _breaker(job, around)
     is_put_off = breaker is not None and _is_put_off(job, breaker, around.now)
+
     # A breaker puts its jobs off until it may close. Then the breaker is the reason,
     # and not the time.
     if run_at > around.now and not is_put_off:

@@ -127,7 +127,11 @@ def check_duration(field: str, value: Any) -> float | None:
 
 
 def check_delay(field: str, value: Any) -> float | None:
-    """Return a delay in seconds, or None; 0 is allowed. Raises InvalidJob."""
+    """Return a delay in seconds, or None; 0 is allowed.
+
+    Raises:
+        InvalidJob: the value is not a duration, or is out of range.
+    """
     if value in (0, NO_TIME):
         return 0.0
     return check_duration(field, value)
@@ -179,12 +183,23 @@ def check_instant(field: str, value: object) -> datetime | None:
 
 
 def encode_payload(field: str, value: Any) -> str:
-    """Return a payload as JSON text; None is an empty one. Raises InvalidJob."""
+    """Return a payload as JSON text; None is an empty one.
+
+    Args:
+        field: path of the payload in errors.
+
+    Raises:
+        InvalidJob: a value is not JSON, or the payload is too large or too deep.
+    """
     return encode_object(field, {} if value is None else value, MAX_PAYLOAD_BYTES)
 
 
 def encode_headers(field: str, value: Any) -> str:
-    """Return headers as JSON text, `{}` for None. Raises InvalidJob."""
+    """Return headers as JSON text, `{}` for None.
+
+    Raises:
+        InvalidJob: a value is not JSON, or the headers are too large or too deep.
+    """
     if not value:  # almost every job has none
         return "{}"
     return encode_object(field, value, MAX_HEADER_BYTES)
@@ -193,8 +208,13 @@ def encode_headers(field: str, value: Any) -> str:
 def encode_object(field: str, value: Any, max_bytes: int) -> str:
     """Return `value` as the JSON text of an object that every worker can read.
 
-    `value` is a mapping or a pydantic model. Raises InvalidJob with the path of the
-    first invalid value.
+    Args:
+        field: path of the object in errors.
+        value: a mapping or a pydantic model.
+
+    Raises:
+        InvalidJob: a value is not JSON, or the object is too large or too deep; `path`
+            leads to the first such value.
     """
     if _are_plain((value,), 0) and isinstance(value, dict):
         try:
@@ -202,6 +222,7 @@ def encode_object(field: str, value: Any, max_bytes: int) -> str:
         except UnicodeEncodeError:
             pass  # the slow check finds the text
         else:
+            # Otherwise the slow check finds the path of the fault.
             if len(body) <= max_bytes and b"\\u0000" not in body:
                 return body.decode()
 

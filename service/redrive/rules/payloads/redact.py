@@ -121,6 +121,7 @@ def redact(
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
 
+    # A number may be a secret, too, such as the number of a card.
     text = str(value)
     if scrub(text, secrets) == text:
         return value
@@ -137,6 +138,8 @@ def _redacted(
     for key, item in items.items():
         is_hidden = is_secret(key, declared) or key in named
         value = HIDDEN if is_hidden else redact(item, declared, secrets)
+
+        # A key is a text of the producer, too, so it may contain a secret.
         shown[scrub(key, secrets)] = value
 
     return shown
@@ -152,6 +155,7 @@ def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
     found: set[str] = set()
     for text in _secrets(value, declared, hidden=False):
         if len(text) >= SHORTEST_SECRET:
+            # One more than the limit tells `_known` that the set is not complete.
             found.add(text)
             if len(found) > MAX_SECRETS:
                 break
@@ -244,6 +248,7 @@ def _are_secret(words: list[str]) -> bool:
         return True
 
     singular = [_SINGULAR.get(word, word) for word in words]
+    # A number at the end counts several of them, as in `card_2`.
     has_number = len(words) > 1 and words[-1].isdigit()
     last = singular[-2:-1] if has_number else singular[-1:]
     pairs = map(" ".join, pairwise(singular))
@@ -274,6 +279,7 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
     folded = text.lower()
     likely = [leaks for hint, leaks in _HINTS if hint in folded]
 
+    # A leak has several hints, but its pattern is tried once.
     for leak in dict.fromkeys(chain.from_iterable(likely)):
         yield from _leaked(leak, text)
 
@@ -282,6 +288,7 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
 def _unnamed(text: str) -> Iterator[Span]:
     """Yield the positions of credentials that only their form gives away."""
+    # Most texts have no run of characters that is long enough for a form.
     if like.LONG.search(text):
         for found in like.FORMS.finditer(text):
             yield found.span()
@@ -298,6 +305,7 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
     If the search takes too long, the whole text is one position.
     """
     whole = (0, len(text))
+    # The set may not be complete, so any part of the text may be secret.
     if len(secrets) > MAX_SECRETS:
         yield whole
         return
@@ -324,6 +332,7 @@ def _places(form: str, text: str) -> Iterator[Span]:
 
 def _forms(secret: str) -> set[str]:
     """Return the forms of a text inside another text, if it is long enough."""
+    # Such a text looks the same in all writings.
     if secret.isascii() and secret.isalnum():
         if len(secret) >= SHORTEST_SECRET:
             return {secret}
@@ -352,6 +361,7 @@ def _end_of(form: str, text: str, start: int) -> int:
 
 def _named(text: str) -> Iterator[Span]:
     """Yield the secret values in `name=value` and `name: value`."""
+    # Most texts have none of the signs, and this is cheaper than the pattern.
     if ":" not in text and "=" not in text and "%3" not in text:
         return
 
@@ -360,6 +370,8 @@ def _named(text: str) -> Iterator[Span]:
         name = found["name"]
         if name in _SPACED:
             name = _both_words(text, found)
+
+        # A name inside the value before it is a part of that value.
         if found.start() < end or not _gives_secret(text, found, name):
             continue
 
@@ -381,6 +393,7 @@ def _both_words(text: str, found: re.Match[str]) -> str:
     if text[start - 1 : start] != " ":
         return found["name"]
 
+    # The longest first word of a pair has 15 letters.
     before = text[max(0, start - 16) : start].split()
     if before:
         return f"{before[-1]}_{found['name']}"
@@ -485,6 +498,8 @@ def _is_card(text: str) -> bool:
     """Return True for a card number: a known issuer and Luhn digit (ISO/IEC 7812-1)."""
     digits = "".join(str(int(c)) for c in text if c.isdigit())
     signs = {c for c in text if not c.isdigit()}
+
+    # A card number is written with one separator throughout, or with none.
     if len(signs) > 1 or not like.ISSUERS.fullmatch(digits):
         return False
 
@@ -573,6 +588,7 @@ def _plain(character: str) -> str:
     """
     if len(character) > 1:
         character = _unescaped(character)
+    # These are control characters, but a reader sees the space between two words.
     if character in "\t\r\n":
         return character
 

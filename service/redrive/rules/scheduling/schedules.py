@@ -76,6 +76,7 @@ def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
     from cronsim import CronSim, CronSimError  # noqa: PLC0415 # most kinds have no schedule
 
     try:
+        # CronSim yields the runs after an instant, and START itself may be one.
         runs = CronSim(" ".join(fields), START - timedelta(minutes=1))
         found = list(takewhile(lambda run: run < START + within, runs))
     except CronSimError as error:

@@ -115,8 +115,9 @@ def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) ->
     next_at = next_at.astimezone(UTC)
     now = now.astimezone(UTC)
     lately = partial(_lately, cron, tz, now=now)
-    slots = lately(max(next_at, now - ON_TIME), most=MOST_MISSED)
 
+    # Without catching up, only slots of the last minute are fired.
+    slots = lately(max(next_at, now - ON_TIME), most=MOST_MISSED)
     if catch_up == "all":
         slots = lately(next_at, most=MOST_MISSED)
     elif catch_up == "one" and not slots:
