@@ -109,6 +109,7 @@ def plan(
 def selection(chosen: Filter, allow: Allow) -> Row:
     """Return a filter and the confirmed obstacles as the database keeps them."""
     selects = chosen.described() | allow.described()
+    # A campaign redrives open dead letters only, so the state selects nothing.
     selects.pop("state", None)
     return selects
 
@@ -128,9 +129,11 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
     of death takes several times as long. If there are more than `most`, only the oldest
     are examined.
     """
+    # One more than `most` shows that there are others.
     limit = min(chosen.limit or most + 1, most + 1)
     found = plan(conn, replace(chosen, limit=limit), actor=None)
     examined = found.matched
+
     if examined <= most:
         return found, examined
 
@@ -264,6 +267,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
         return step
 
     try:
+        # A transaction stays short. What is left of the step is due in the next one.
         bounded = step.at_most(STEP_SIZE, seen.rate)
         is_taken = _take(conn, campaign, seen.step, bounded)
     except psycopg.Error as error:
@@ -458,6 +462,7 @@ def feed(
 
     while _is_going(found) and time.monotonic() < moved_at + PATIENCE_SECONDS:
         step = drive(conn, campaign)
+        # Without a release, only the workers can change something.
         if step is None or not step.feed:
             time.sleep(FEED_SECONDS)
 
@@ -511,6 +516,9 @@ def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[Ro
     """Drive a campaign and yield its progress until it is over or stops by itself.
 
     The last value has nothing in flight and nothing left to put back.
+
+    Args:
+        every: seconds between two steps.
     """
     while (found := show(conn, campaign)) is not None:
         yield found

@@ -146,6 +146,7 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
         wanted = min(CHUNK, left)
         page = rows(conn, query, *parameters, last, wanted)
         yield from _letters(conn, page)
+
         if len(page) < wanted:
             return
 
@@ -178,6 +179,7 @@ def _opened(row: Fields, campaign: int | None) -> Letter | int:
         except Undecryptable:
             return row["id"]
 
+    # edit_v1 computes the same digest, so it changes nothing else than what was seen.
     seen = f"{row['redrives']}:{stored}"
     return Letter(
         id=row["id"],
@@ -299,6 +301,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
         Counts by cause: changed or not_open kept one as it was, None means that it was
         edited.
     """
+    # Beside encrypted payloads, the record must not hold their values.
     recorded = patch if configured() is None else rules.without_values(patch)
     how = _How(
         patch=rules.encoded(recorded),
@@ -315,6 +318,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
         causes.update(refused)
         progress(len(chunk))
 
+    # The plus drops the counts of 0.
     return +causes
 
 

@@ -184,6 +184,7 @@ def _bases(samples: Mapping[str | None, Sample], *, by_hour: bool) -> Iterator[B
     other_kinds: list[Observed] = []
 
     for cell, sample in samples.items():
+        # Findings name only values of the group itself, so these texts are not needed.
         observe = partial(_observed, texts=None, cell=cell, by_hour=by_hour)
         succeeded += _succeeded(sample.succeeded, cell, by_hour=by_hour)
         dead += map(observe, sample.of_kind)

@@ -136,6 +136,7 @@ def ids(conn: Connection, chosen: Filter) -> list[int]:
     """Return the ids of matching dead letters in one state, ordered as in `find`."""
     (state,) = chosen.state
     conditions, parameters = _where(conn, chosen)
+
     # Not by the list of states, because indexes by kind and queue hold only open ones.
     query: LiteralString = (
         f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"
@@ -230,6 +231,8 @@ def _redacted(
     payloads.append(shown_payload(latest))
     headers = latest["headers"]
     declared = declared_secret(failures)
+
+    # A secret of one version must not show in another one.
     secrets = secret_values([*payloads, headers], declared)
     shown = [redact(payload, declared, secrets) for payload in payloads]
 

@@ -154,9 +154,14 @@ def resolve(
 ) -> list[str] | None:
     """Record the versions that have the fix of a group, one for each release line.
 
-    Returns the versions, sorted, or None if there is no such group. Raises ValueError
-    if a version has no order, or if the group has died in a version with the fix.
+    Returns:
+        The versions, sorted, or None if there is no such group.
+
+    Raises:
+        ValueError: a version has no order, or the group has died in a version with the
+            fix.
     """
+    # A death in another version may come in between. Then read and compare again.
     while True:
         group = show(conn, fingerprint)
         if group is None:
@@ -211,6 +216,8 @@ def judge(conn: Connection) -> int:
     for group in found:
         died_in = [version for version, n in group["since"].items() if n > 0]
         regressed_in = fixed_among(died_in, group["fixed_in"])
+
+        # Nothing is recorded if the group has changed since it was read.
         conn.execute(
             "select redrive.judge_v1(%s, %s, %s, %s)",
             (

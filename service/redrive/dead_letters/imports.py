@@ -143,10 +143,12 @@ def take(  # noqa: PLR0913 # what a line of the audit log needs, and how it coun
         records: list[Jsonb] = []
 
         for place, job in new:
+            # import_v1 counts the rows from 1.
             letter = chunk[int(place) - 1]
             ids.append(job)
             records.append(Jsonb(_record(letter, job)))
 
+        # A failure is sealed with the id of its job, which only the import gives.
         conn.execute(_IMPORT_FAILURES, (ids, records))
 
     return len(new)
@@ -186,6 +188,7 @@ def _is_refused(error: Exception) -> bool:
     """Return True if a row is at fault, and not the database or the login."""
     if isinstance(error, psycopg.Error):
         return (error.sqlstate or "").startswith(REFUSALS)
+    # Only the values of a row raise the other errors.
     return True
 
 
@@ -207,6 +210,7 @@ def _row(letter: Imported) -> dict[str, Any]:
         "reason": letter.reason,
         "category": failure.category,
         "error_class": failure.error_class,
+        # With keys, the message is only in the failure, which is encrypted.
         "message": failure.message if configured() is None else HIDDEN,
         "fingerprint": failure.fingerprint,
         "attempts": letter.attempts,

@@ -52,10 +52,12 @@ def page(
     place = after
 
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
+        # One more than the page shows that there is another page.
         wanted = most + 1 - len(rows)
         batch = _Batch(after=place, looks=looks, wanted=wanted)
         found, edge = _looked(conn, chosen, lists, batch)
         rows += found
+
         # No id is below 1, so every dead letter of that very instant has been read.
         place = None if edge is None else (edge, 1)
         if place is None or len(rows) >= most:
@@ -94,6 +96,7 @@ def _read(
     conn: Connection, statement: LiteralString, asked: Sequence[Any]
 ) -> list[Row]:
     with conn.transaction():
+        # The settings end with the transaction.
         conn.execute(_GUARDS)
         return rows(conn, statement, *asked)
 
@@ -132,7 +135,10 @@ def _looked(
     )
     conditions, parameters = others.where()
     since = chosen.since or "-infinity"
+
+    # The statement needs these bounds twice: for the edge and for the rows.
     begin = (values, *_upper_bound(chosen, batch.after), since)
+    # There is no list if no group has this name.
     each = max(1, batch.looks // max(1, len(values)))
     asked = (
         *begin,

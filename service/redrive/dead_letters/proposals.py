@@ -235,6 +235,7 @@ def start(
         InvalidJob: none of the payloads can be edited; the proposal stays open.
     """
     with conn.transaction():
+        # Decided first: that locks the proposal, so two people cannot both start it.
         action = _decide(conn, proposal, actor=actor, why=why, is_started=True)
         if action == "mute":
             return 1
@@ -274,4 +275,6 @@ def reason(proposal: Fields, why: str) -> str:
     """Return the reason for the audit log: whose proposal, and why it was started."""
     number = proposal["proposal"]
     proposer = proposal["proposed_by"]
+
+    # As much as the audit log keeps.
     return f"proposal {number} of {proposer}: {why}"[:2000]

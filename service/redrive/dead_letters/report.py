@@ -140,6 +140,7 @@ def _sample(letter: Row | None) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str = "") -> str:
+    # A fence must be longer than any run of backticks in the text.
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{escaped_lines(text)}\n{fence}"
 
@@ -158,6 +159,7 @@ def _code(text: str) -> str:
         return ""
 
     span = "`" * (_longest_run(text) + 1)
+    # A backtick next to the span's own ones would become a part of them.
     pad = " " if "`" in (text[0], text[-1]) else ""
 
     return f"{span}{pad}{escaped(text)}{pad}{span}"

@@ -128,7 +128,8 @@ def review(conn: Connection, since: datetime) -> Row:
     """
     period = _one(conn, _PERIOD, since=since)
     between = {"since": since, "before": period["before"]}
-    # those with deaths in the period first, by open ones
+
+    # Groups with deaths in the period come first, then the fullest ones.
     groups = {"groups": rules.MOST_GROUPS, "most": MOST_OF_GROUP}
     is_open = rows(
         conn,
@@ -136,7 +137,12 @@ def review(conn: Connection, since: datetime) -> Row:
         pairs=MOST_PAIRS,
         most=MOST_OF_KIND,
     )
-    campaigns = rows(conn, _CAMPAIGNS, since=since, most=MOST_CAMPAIGNS)
+    campaigns = rows(
+        conn,
+        _CAMPAIGNS,
+        since=since,
+        most=MOST_CAMPAIGNS,
+    )
 
     return {
         "since": since,

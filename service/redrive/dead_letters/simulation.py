@@ -107,6 +107,7 @@ def _judge_again(row: Row, policy: Policy) -> Change:
     error_class = row["error_class"]
     category = row["category"]
     then = row["reason"] or str(Outcome.RETRY)
+
     if row["detail"].get("phase") == "payload":  # always a death, whatever the policy
         return Change(
             kind=kind,

@@ -50,7 +50,12 @@ class Answers:
 def ask(
     cells: Cells, read: Callable[[str, Connection], Any], seconds: float
 ) -> Answers:
-    """Ask all cells at once; an error of one hides no other."""
+    """Ask all cells at once; an error of one hides no other.
+
+    Args:
+        read: takes the name of a cell and a connection to it, returns its answer.
+        seconds: how long to wait; a cell that has not answered by then is away.
+    """
 
     def answer(cell: str) -> Any:
         with cells[cell]() as conn:
@@ -95,6 +100,7 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
 def _leader(cell: str, conn: Connection, *, selects: Jsonb) -> str | None:
     """Return the leader of the campaign in this cell that selects the same."""
     found: str | None = value(conn, _SAME, selects)
+    # The leader itself has only its number there; a follower has the whole id.
     if found and found.isdigit():
         return id_in_cell(int(found), cell)
 
@@ -182,7 +188,11 @@ class Together:
         return id_in_cell(self.campaign, self.cell)
 
     def watch(self, *, every: float = 1.0) -> Iterator[View]:
-        """Drive all campaigns until they are over; yield each look at them."""
+        """Drive all campaigns until they are over; yield each look at them.
+
+        Args:
+            every: seconds between two steps.
+        """
         while True:
             view = self.drive()
             yield view
@@ -202,6 +212,7 @@ class Together:
     def _match(self, view: View) -> View:
         due = {action.cell: action for action in rules.due(view.seen)}
         away = dict(view.away)
+
         # The leader's change comes first, so that other drivers find it.
         leading = due.pop(self.cell, None)
         if leading is not None:
@@ -244,6 +255,7 @@ class Together:
         members: dict[str, Member | None] = {}
         for cell, row in found.items():
             members[cell] = _member(row) if row else None
+            # Otherwise the next look would start this cell again.
             if cell in self.empty:
                 members[cell] = rules.NOTHING
 
@@ -299,6 +311,7 @@ class Together:
         why = rules.reason(self.leader, leader["why"])
 
         with conn.transaction() as transaction:
+            # The same selection as the leader's, without later deaths.
             made = campaigns.freeze(
                 conn,
                 selects=_until(leader),
@@ -309,8 +322,10 @@ class Together:
                 self.empty.add(cell)
                 return
 
+            # Locked before the look, so that no other driver starts one after it.
             campaigns.lock_starts(conn)
             if _follower(conn, self.leader) is not None:
+                # The plan above is taken back.
                 raise psycopg.Rollback(transaction)
 
             campaigns.start_alone(
@@ -336,6 +351,8 @@ class Together:
         view = self.look()
         left = {action.cell: action for action in rules.left(view.seen, act, why)}
         away = self._act(left, view.campaigns)
+
+        # A leader that is done has nothing to stop, only its followers, as above.
         if not left and not self._is_in(end):
             self._lead(_CHANGES[act], why)
 
@@ -352,6 +369,8 @@ class Together:
         del followers[self.cell]
         hold = partial(self._hold, why=rules.reason(self.leader, why))
         held = ask(followers, hold, LOOK_SECONDS).found
+
+        # A leader that is done cannot be resumed; drivers resume its followers anyway.
         if not (self._is_in(State.DONE) and any(held.values())):
             self._lead(campaigns.resume, why)
 
@@ -396,6 +415,8 @@ def _hold(conn: Connection, number: int, leader: str, *, actor: str, why: str) -
         if found["state"] not in {State.PAUSED, State.ABORTED}:
             return False
 
+        # Paused with the leader's reason, it counts as held, and drivers resume it
+        # later. In one transaction, because in between it must not release anything.
         campaigns.resume(conn, number, actor=actor, why=why)
         campaigns.pause(conn, number, actor=actor, why=why)
 
