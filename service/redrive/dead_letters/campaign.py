@@ -360,6 +360,7 @@ def drive_all(conn: Connection) -> bool:
     end = time.monotonic() + STEPS_SECONDS
     trouble = heal(conn, end)
     errors = [] if trouble is None else [trouble]
+
     is_releasing = False
     going = _live(conn)
 

@@ -337,6 +337,7 @@ def _unchanged(
     """Return the dead letters that are as they were previewed; count the others."""
     found = list(find(conn, Filter(ids=list(chunk))))
     same = [letter for letter in found if _is_same(letter, chunk)]
+
     causes["not_open"] += len(chunk) - len(found)
     causes["changed"] += len(found) - len(same)
 

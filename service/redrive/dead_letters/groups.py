@@ -168,7 +168,13 @@ def resolve(
             return None
 
         fixes = fixes_of(versions, group["versions"])
-        result = _resolve(conn, group, fixes, actor=actor, why=why)
+        result = _resolve(
+            conn,
+            group,
+            fixes,
+            actor=actor,
+            why=why,
+        )
         if result == "missing":
             return None
         if result == "done":
@@ -182,7 +188,13 @@ def unresolve(conn: Connection, fingerprint: str, *, actor: str, why: str) -> bo
         if group is None:
             return False
 
-        result = _resolve(conn, group, None, actor=actor, why=why)
+        result = _resolve(
+            conn,
+            group,
+            None,
+            actor=actor,
+            why=why,
+        )
         if result != "changed":
             return result == "done"
 

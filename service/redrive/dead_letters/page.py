@@ -82,6 +82,7 @@ def _cut(rows: list[Row], most: int, place: Place | None) -> Page:
 def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
     """Return the index lists that cover the filter, each in the order of death."""
     is_open = tuple(chosen.state) == ("open",)
+    # The narrowest index comes first.
     if chosen.group:
         return _BY_GROUP, groups.named(conn, chosen.group)
     if is_open and chosen.kind:

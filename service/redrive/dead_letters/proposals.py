@@ -150,6 +150,7 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     """Preview a proposed edit of the payloads that are as the agent saw them."""
     query: LiteralString = "select detail::text from redrive.proposals where id = %s"
     detail = rules.decode(value(conn, query, proposal))
+
     letters = edits.find(conn, Filter(ids=detail["ids"]))
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)
@@ -236,7 +237,13 @@ def start(
     """
     with conn.transaction():
         # Decided first: that locks the proposal, so two people cannot both start it.
-        action = _decide(conn, proposal, actor=actor, why=why, is_started=True)
+        action = _decide(
+            conn,
+            proposal,
+            actor=actor,
+            why=why,
+            is_started=True,
+        )
         if action == "mute":
             return 1
 
@@ -258,7 +265,13 @@ def start(
 
 def reject(conn: Connection, proposal: int, *, actor: str, why: str) -> None:
     """Reject a proposal of an edit or a mute, once."""
-    _decide(conn, proposal, actor=actor, why=why, is_started=False)
+    _decide(
+        conn,
+        proposal,
+        actor=actor,
+        why=why,
+        is_started=False,
+    )
 
 
 def _decide(

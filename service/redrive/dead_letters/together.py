@@ -138,7 +138,14 @@ def start(  # noqa: PLR0913 # the columns of a campaign
         if made.plan is None:
             return None
 
-        campaigns.start_alone(conn, made.plan, own, actor=actor, why=why, more=more)
+        campaigns.start_alone(
+            conn,
+            made.plan,
+            own,
+            actor=actor,
+            why=why,
+            more=more,
+        )
 
     return id_in_cell(made.plan, cell)
 
@@ -382,7 +389,13 @@ class Together:
         if number is None:
             return False
 
-        return _hold(conn, number, self.leader, actor=self.actor, why=why)
+        return _hold(
+            conn,
+            number,
+            self.leader,
+            actor=self.actor,
+            why=why,
+        )
 
     def _lead(self, change: Callable[..., object], why: str) -> None:
         with self.cells[self.cell]() as conn:

@@ -102,6 +102,7 @@ def read(fields: Fields, source: str) -> Imported:
     _check_names(fields)
     death = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
     _check_order(death["created_at"], death["died_at"])
+
     job = _job(fields, source, death["source_id"])
     secrets = secret_values([fields.get("payload"), fields.get("headers")])
 

@@ -559,6 +559,7 @@ def _fenced(review: Review) -> str:
     tables = map(_titled, review.sections[:2])
     words = (words for _, words in review.commands[:3])
     commands = "\n".join(words)
+
     text = "\n\n".join([*tables, commands])
     safe = text.rstrip().replace("`", "'")
 

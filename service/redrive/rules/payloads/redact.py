@@ -406,6 +406,8 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
     first = text[start : start + 1]
     if first and first in "[{(":
         return _end_of_brackets(text, start)
+
+    # The value of such a header may have several words.
     if first not in {'"', "'", "\\"} and like.REST_OF_LINE.search(name.lower()):
         return _end_of_line(text, found)
 
@@ -447,11 +449,14 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
     start = found.end()
     if not like.REST_OF_LINE.search(name.lower()) and _is_prose(text, start):
         return True
+
+    # An address follows its colon at once, as in token-service:8080.
     if found["quote"] or found["space"] or not text[start : start + 1].isalnum():
         return False
     if text[found.start() - 1 : found.start()] == ":":  # arn:aws:secretsmanager:...
         return True
 
+    # A short number is the secret itself then, and no port.
     has_digits = _last_word(name) in like.DIGITS
     return not has_digits and _ADDRESS.match(text, start) is not None
 
