@@ -64,6 +64,7 @@ def purge(  # noqa: PLR0913 # what a purge needs
     if not selected:
         return 0
 
+    # Checked again with each deletion, because a state may change until then.
     states = list(chosen.state or ENDED)
     detail = {"filter": chosen.described(), "states": states}
     n = len(selected)

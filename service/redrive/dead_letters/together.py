@@ -240,6 +240,8 @@ class Together:
             members=members,
             cells=names,
         )
+
+        # A cell of the campaign that this process does not know cannot be asked.
         unknown = RedriveError("it is not in REDRIVE_DATABASES")
         missing = dict.fromkeys(names - self.cells.keys(), unknown)
 

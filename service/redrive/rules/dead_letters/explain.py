@@ -405,11 +405,13 @@ def _by_range(
     theirs = _numbers(field, others)
     values = sorted(value for value, _ in mine)
 
+    # A single value is a matter of `_by_value`.
     if len(values) < least or values[0] == values[-1]:
         return
     if max(_drift(mine), _drift(theirs)) > DRIFT:
         return
 
+    # The widest bounds, and bounds without the outermost twentieth of the jobs.
     few = len(values) // 20
     for place in sorted({0, few}):
         yield Condition(field, Test.AT_LEAST, values[place])

@@ -154,6 +154,7 @@ def _mark(value: Any, texts: MutableMapping[str, str] | None) -> Mark:
 
 
 def _mark_of_text(text: str, texts: MutableMapping[str, str] | None) -> str:
+    # Redaction came first, so its placeholder shows where a secret was.
     if HIDDEN in text:
         return SECRET
     if text == LONG or _TIME.match(text):

@@ -191,9 +191,11 @@ def _may_be_searched(value: str) -> bool:
 def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Return a text without credentials: known secret values and known forms."""
     spans = list(_found(text, secrets))
+    # Look-alike letters and escapes may hide a secret from the patterns.
     if not text.isascii() or _INVISIBLE.search(text):
         seen = _as_seen(text)
         for start, end in _found(seen.text, secrets):
+            # An empty match has no place in the original text.
             if start < end:
                 spans.append(seen.original(start, end))
 
@@ -573,6 +575,7 @@ def _as_seen(text: str) -> _Seen:
     ends: list[int] = []
 
     for found in _CHARACTER.finditer(text):
+        # A character may look like several others, or like none.
         for plain in _plain(found[0]):
             seen.append(plain)
             starts.append(found.start())
