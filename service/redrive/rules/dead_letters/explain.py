@@ -319,7 +319,6 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
     )
 
     single = trial.best_of_each_field(counted)
-
     if any(map(_is_clear, single)):
         return single
 

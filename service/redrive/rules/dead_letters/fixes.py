@@ -62,9 +62,9 @@ def _is_covered(this: "Version", backport: "Version") -> bool:
     if this < backport:
         return False
 
-    # A missing number counts as 0, so that 2 is of the release line of 2.0.1.
     line = backport.release[:-1]
     places = len(line)
+    # A missing number counts as 0, so that 2 is of the release line of 2.0.1.
     padded = this.release + (0,) * places
 
     return padded[:places] == line
@@ -80,7 +80,7 @@ def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
     """Return the versions with the fix, sorted.
 
     Args:
-        given: versions as an operator writes them, each perhaps in spaces.
+        given: versions as an operator writes them; spaces around them are ignored.
         died_in: versions in which the group has died.
 
     Raises:

@@ -127,11 +127,7 @@ def check_duration(field: str, value: Any) -> float | None:
 
 
 def check_delay(field: str, value: Any) -> float | None:
-    """Return a delay in seconds, or None; 0 is allowed.
-
-    Raises:
-        InvalidJob: the value is not a duration, or is out of range.
-    """
+    """Return a delay in seconds, which may be 0, or None; else raise InvalidJob."""
     if value in (0, NO_TIME):
         return 0.0
     return check_duration(field, value)
