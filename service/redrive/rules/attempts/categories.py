@@ -197,7 +197,8 @@ def status_of(error: BaseException) -> int | None:
     )
 
     return next(
-        (found for found in map(_status, candidates) if found is not None), None
+        (found for found in map(_status, candidates) if found is not None),
+        None,
     )
 
 
@@ -244,7 +245,10 @@ def _smtp_reply(error: BaseException) -> int | None:
     replies = [_first(answer) for answer in recipients.values()]
     replies.append(read_attribute(error, "smtp_code"))
 
-    return max((reply for reply in replies if isinstance(reply, int)), default=None)
+    return max(
+        (reply for reply in replies if isinstance(reply, int)),
+        default=None,
+    )
 
 
 def _first(answer: object) -> object:

@@ -285,7 +285,10 @@ def _near(others: Sequence[Observed], jobs: Sequence[Observed]) -> list[Observed
 
 
 def _enough(bases: Iterable[Base]) -> Base | None:
-    return next((base for base in bases if len(base.jobs) >= MIN_BASE), None)
+    return next(
+        (base for base in bases if len(base.jobs) >= MIN_BASE),
+        None,
+    )
 
 
 def _is_read(job: Observed) -> bool:

@@ -68,7 +68,10 @@ def cron_fields(schedule: str) -> list[str]:
 
 
 def _longest(runs: list[datetime], default: timedelta) -> timedelta:
-    return max((b - a for a, b in pairwise(runs)), default=default)
+    return max(
+        (b - a for a, b in pairwise(runs)),
+        default=default,
+    )
 
 
 def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
