@@ -281,7 +281,7 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
     folded = text.lower()
     likely = [leaks for hint, leaks in _HINTS if hint in folded]
 
-    # A leak has several hints, but its pattern is tried once.
+    # A leak may have several hints, but its pattern is tried once.
     for leak in dict.fromkeys(chain.from_iterable(likely)):
         yield from _leaked(leak, text)
 
