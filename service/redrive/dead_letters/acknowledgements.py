@@ -21,6 +21,7 @@ def mark(conn: Connection, letters: Iterable[Row]) -> None:
     found = rows(conn, _OF_GROUPS, sorted(names))
     known = {row.pop("fingerprint"): row for row in found}
     nobody = {"acknowledged_at": None, "acknowledged_by": None}
+
     for letter in listed:
         letter.update(known.get(letter["group"], nobody))
 
@@ -53,7 +54,9 @@ def _set(
     change = "select redrive.acknowledge_v1(%s, %s, %s, %s)"
     wanted = sorted(names)
     done: list[str] = []
+
     for start in range(0, len(wanted), CHUNK):
         chunk = wanted[start : start + CHUNK]
         done += column(conn, change, chunk, is_acknowledged, actor, why)
+
     return done

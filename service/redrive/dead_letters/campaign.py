@@ -102,12 +102,14 @@ def plan(
     found = freeze(conn, selection(chosen, allow), max_redrives, actor)
     reveal(conn, found["groups"])
     rates = value(conn, "select redrive.redrive_rates_v1(%s::text[])", found["kinds"])
+
     return Plan(**found, rates=rates)
 
 
 def selection(chosen: Filter, allow: Allow) -> Row:
     """Return a filter and the confirmed obstacles as the database keeps them."""
     selects = chosen.described() | allow.described()
+    # A campaign redrives open dead letters only, so the state selects nothing.
     selects.pop("state", None)
     return selects
 
@@ -127,14 +129,17 @@ def look(conn: Connection, chosen: Filter, most: int) -> tuple[Plan, int]:
     of death takes several times as long. If there are more than `most`, only the oldest
     are examined.
     """
+    # One more than `most` shows that there are others.
     limit = min(chosen.limit or most + 1, most + 1)
     found = plan(conn, replace(chosen, limit=limit), actor=None)
     examined = found.matched
+
     if examined <= most:
         return found, examined
 
     kinds = _kinds(conn, chosen)
     matched = sum(kinds.values())
+
     return replace(found, matched=matched, kinds=sorted(kinds)), examined
 
 
@@ -146,6 +151,7 @@ def _kinds(conn: Connection, chosen: Filter) -> dict[str, int]:
         f" where {conditions} group by d.kind",
         parameters,
     )
+
     return dict(rows.fetchall())
 
 
@@ -261,6 +267,7 @@ def drive(conn: Connection, campaign: int) -> Step | None:
         return step
 
     try:
+        # A transaction stays short. What is left of the step is due in the next one.
         bounded = step.at_most(STEP_SIZE, seen.rate)
         is_taken = _take(conn, campaign, seen.step, bounded)
     except psycopg.Error as error:
@@ -317,6 +324,7 @@ def heal(conn: Connection, end: float) -> psycopg.Error | None:
     """
     statement: LiteralString = "select redrive.heal_v1(%s, %s::float8)"
     is_healing = True
+
     try:
         while is_healing:
             found = value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE)
@@ -352,8 +360,10 @@ def drive_all(conn: Connection) -> bool:
     end = time.monotonic() + STEPS_SECONDS
     trouble = heal(conn, end)
     errors = [] if trouble is None else [trouble]
+
     is_releasing = False
     going = _live(conn)
+
     while going and time.monotonic() < end:
         steps = {campaign: _try_step(conn, campaign, errors) for campaign in going}
         is_releasing |= any(map(_is_releasing, steps.values()))
@@ -389,9 +399,11 @@ def _is_releasing(step: Step | None) -> bool:
 def _raise_first(errors: list[psycopg.Error]) -> None:
     if not errors:
         return
+
     first, *others = errors
     for error in others:
         first.add_note(f"and after it: {error}")
+
     raise first
 
 
@@ -448,8 +460,10 @@ def feed(
     found = _known(conn, campaign)
     processed = 0
     moved_at = time.monotonic()
+
     while _is_going(found) and time.monotonic() < moved_at + PATIENCE_SECONDS:
         step = drive(conn, campaign)
+        # Without a release, only the workers can change something.
         if step is None or not step.feed:
             time.sleep(FEED_SECONDS)
 
@@ -503,6 +517,9 @@ def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[Ro
     """Drive a campaign and yield its progress until it is over or stops by itself.
 
     The last value has nothing in flight and nothing left to put back.
+
+    Args:
+        every: seconds between two steps.
     """
     while (found := show(conn, campaign)) is not None:
         yield found

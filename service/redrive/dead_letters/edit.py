@@ -141,10 +141,12 @@ def find(conn: Connection, chosen: Filter) -> Iterator[Letter | int]:
     )
     left = chosen.limit or sys.maxsize
     last = 0
+
     while left > 0:
         wanted = min(CHUNK, left)
         page = rows(conn, query, *parameters, last, wanted)
         yield from _letters(conn, page)
+
         if len(page) < wanted:
             return
 
@@ -170,12 +172,14 @@ def _opened(row: Fields, campaign: int | None) -> Letter | int:
     headers = row["headers"]
     whose = Whose.of(row)
     text = stored
+
     if stored.startswith(SEALED):
         try:
             text = open_payload(configured(), stored, whose, headers)
         except Undecryptable:
             return row["id"]
 
+    # edit_v1 computes the same digest, so it changes nothing else than what was seen.
     seen = f"{row['redrives']}:{stored}"
     return Letter(
         id=row["id"],
@@ -268,6 +272,7 @@ def _add(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> 
     if rules.is_same(letter.payload, after):
         seen.counts["unchanged"] += 1
         return
+
     seen.ids.append(letter.id)
     seen.digests += letter.digest
     if len(seen.samples) < SAMPLE:
@@ -296,6 +301,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
         Counts by cause: changed or not_open kept one as it was, None means that it was
         edited.
     """
+    # Beside encrypted payloads, the record must not hold their values.
     recorded = patch if configured() is None else rules.without_values(patch)
     how = _How(
         patch=rules.encoded(recorded),
@@ -304,6 +310,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
         why=why,
     )
     causes: Counter[str | None] = Counter()
+
     for chunk in seen.chunks():
         same = _unchanged(conn, chunk, causes)
         rows = [_row(letter, edited(letter, patch, handlers)) for letter in same]
@@ -311,6 +318,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
         causes.update(refused)
         progress(len(chunk))
 
+    # The plus drops the counts of 0.
     return +causes
 
 
@@ -329,8 +337,10 @@ def _unchanged(
     """Return the dead letters that are as they were previewed; count the others."""
     found = list(find(conn, Filter(ids=list(chunk))))
     same = [letter for letter in found if _is_same(letter, chunk)]
+
     causes["not_open"] += len(chunk) - len(found)
     causes["changed"] += len(found) - len(same)
+
     return same
 
 
@@ -348,6 +358,7 @@ def _sealed(letter: Letter, text: str) -> tuple[str, str | None]:
     keyring = configured()
     if keyring is None:
         return text, None
+
     envelope, header = keyring.seal_payload(text.encode(), letter.whose)
     return msgspec.json.encode(envelope).decode(), header[MARK]
 

@@ -114,6 +114,7 @@ def explain(conn: Connection, fingerprint: str, *, most: int = OF_GROUP) -> Row 
     group = find(conn, fingerprint)
     if group is None:
         return None
+
     return compare(group, {None: sample(conn, group, most)})
 
 
@@ -122,6 +123,7 @@ def find(conn: Connection, fingerprint: str) -> Group | None:
     found = groups.show(conn, fingerprint)
     if found is None:
         return None
+
     return Group(
         fingerprint=found["group"],
         kind=found["kind"],
@@ -134,7 +136,11 @@ def sample(conn: Connection, group: Group, most: int = OF_GROUP) -> Sample:
 
     The database need not know the group. Then its other jobs are still of use.
     """
-    asked = {**_limits(most), "group": group.fingerprint, "kind": group.kind}
+    asked = {
+        **_limits(most),
+        "group": group.fingerprint,
+        "kind": group.kind,
+    }
     succeeded = rows(conn, _SUCCEEDED, kind=group.kind)
     return Sample(
         letters=rows(conn, _OF_GROUP, **asked),
@@ -154,12 +160,14 @@ def compare(group: Group, samples: Mapping[str | None, Sample]) -> Row:
     texts: dict[str, str] = {}
     by_hour = _spans_days(samples.values())
     jobs: list[Observed] = []
+
     for cell, sample in samples.items():
         observe = partial(_observed, cell=cell, by_hour=by_hour)
         jobs += [observe(letter, texts) for letter in sample.letters]
 
     bases = list(_bases(samples, by_hour=by_hour))
     findings = rules.explain(jobs, bases)
+
     return {
         "group": group.fingerprint,
         "open": group.open,
@@ -174,7 +182,9 @@ def _bases(samples: Mapping[str | None, Sample], *, by_hour: bool) -> Iterator[B
     succeeded: list[Observed] = []
     dead: list[Observed] = []
     other_kinds: list[Observed] = []
+
     for cell, sample in samples.items():
+        # Findings name only values of the group itself, so these texts are not needed.
         observe = partial(_observed, texts=None, cell=cell, by_hour=by_hour)
         succeeded += _succeeded(sample.succeeded, cell, by_hour=by_hour)
         dead += map(observe, sample.of_kind)
@@ -193,6 +203,7 @@ def _limits(most: int) -> dict[str, int]:
     half = most // 2
     groups_in_proportion = OTHER_GROUPS * most // OF_GROUP
     each_in_proportion = OF_EACH * most // OF_GROUP
+
     return {
         "most": MAX_PAYLOAD,
         "slices": SLICES,
@@ -246,7 +257,10 @@ def _succeeded(
 ) -> Iterator[Observed]:
     for row in rows:
         hour = {"hour": row["hour"]} if by_hour else {}
-        yield Observed(row["facts"] | _of_cell(cell) | hour, row["at"])
+        yield Observed(
+            row["facts"] | _of_cell(cell) | hour,
+            row["at"],
+        )
 
 
 def _of_cell(cell: str | None) -> dict[str, Mark]:

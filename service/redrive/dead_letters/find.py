@@ -123,6 +123,7 @@ def find(conn: Connection, chosen: Filter, after: Place | None = None) -> list[R
     found = rows(conn, query, *asked)
     reveal(conn, found)
     acknowledgements.mark(conn, found)
+
     return found
 
 
@@ -135,11 +136,13 @@ def ids(conn: Connection, chosen: Filter) -> list[int]:
     """Return the ids of matching dead letters in one state, ordered as in `find`."""
     (state,) = chosen.state
     conditions, parameters = _where(conn, chosen)
+
     # Not by the list of states, because indexes by kind and queue hold only open ones.
     query: LiteralString = (
         f"select d.id from redrive.dead_letters d where d.state = %s and {conditions}"
         " order by d.died_at desc, d.id desc limit %s"
     )
+
     return column(conn, query, state, *parameters, chosen.limit)
 
 
@@ -152,6 +155,7 @@ def open_by_group(conn: Connection, chosen: Filter) -> dict[str, int]:
         f" where d.state = 'open' and {conditions}"
         " order by d.died_at desc, d.id desc limit %s) o group by 1"
     )
+
     return dict(conn.execute(query, (*parameters, chosen.limit)).fetchall())
 
 
@@ -175,6 +179,7 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     payloads, headers = _redacted(latest, edits, failures)
     first = payloads[0]
     last = payloads[-1]
+
     return latest | {
         "payload": first if original else last,
         "headers": headers,
@@ -214,6 +219,7 @@ def declared_secret(failures: Iterable[Fields]) -> set[str]:
     secret = set[str]()
     for failure in failures:
         secret.update(failure["detail"].get("secret_fields", ()))
+
     return secret
 
 
@@ -225,8 +231,11 @@ def _redacted(
     payloads.append(shown_payload(latest))
     headers = latest["headers"]
     declared = declared_secret(failures)
+
+    # A secret of one version must not show in another one.
     secrets = secret_values([*payloads, headers], declared)
     shown = [redact(payload, declared, secrets) for payload in payloads]
+
     return shown, redact(headers, declared, secrets)
 
 

@@ -80,6 +80,7 @@ def find(  # noqa: PLR0913 # filters
     }
     found = rows(conn, _FIND, **filters)
     reveal(conn, found, "sample")
+
     return found
 
 
@@ -115,6 +116,7 @@ def where(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[Any]]:
         found["group"] = named(conn, chosen.group)
     if chosen.owner:
         found["owner"] = owners.owned(conn, chosen.owner)
+
     return chosen.where(**found)
 
 
@@ -152,16 +154,27 @@ def resolve(
 ) -> list[str] | None:
     """Record the versions that have the fix of a group, one for each release line.
 
-    Returns the versions, sorted, or None if there is no such group. Raises ValueError
-    if a version has no order, or if the group has died in a version with the fix.
+    Returns:
+        The versions, sorted, or None if there is no such group.
+
+    Raises:
+        ValueError: a version has no order, or the group has died in a version with the
+            fix.
     """
+    # A death in another version may come in between. Then read and compare again.
     while True:
         group = show(conn, fingerprint)
         if group is None:
             return None
 
         fixes = fixes_of(versions, group["versions"])
-        result = _resolve(conn, group, fixes, actor=actor, why=why)
+        result = _resolve(
+            conn,
+            group,
+            fixes,
+            actor=actor,
+            why=why,
+        )
         if result == "missing":
             return None
         if result == "done":
@@ -174,7 +187,14 @@ def unresolve(conn: Connection, fingerprint: str, *, actor: str, why: str) -> bo
         group = show(conn, fingerprint)
         if group is None:
             return False
-        result = _resolve(conn, group, None, actor=actor, why=why)
+
+        result = _resolve(
+            conn,
+            group,
+            None,
+            actor=actor,
+            why=why,
+        )
         if result != "changed":
             return result == "done"
 
@@ -208,6 +228,8 @@ def judge(conn: Connection) -> int:
     for group in found:
         died_in = [version for version, n in group["since"].items() if n > 0]
         regressed_in = fixed_among(died_in, group["fixed_in"])
+
+        # Nothing is recorded if the group has changed since it was read.
         conn.execute(
             "select redrive.judge_v1(%s, %s, %s, %s)",
             (

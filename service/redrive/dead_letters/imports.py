@@ -61,6 +61,7 @@ class Preview:
         before = known(conn, source, ids)
         self.matched += len(chunk)
         self.known += sum(source_id in before for source_id in ids)
+
         for letter in chunk:
             self._count(letter)
 
@@ -101,8 +102,10 @@ class Reader:
         letter = rules.read(fields, self._source)
         if letter.source_id is not None:
             return letter
+
         content = digest(fields)
         self._alike[content] += 1
+
         return replace(letter, source_id=f"{content}-{self._alike[content]}")
 
 
@@ -111,6 +114,7 @@ def digest(fields: Mapping[str, Any]) -> str:
     keyring = configured()
     if keyring is not None:
         return keyring.digest(fields)
+
     text = msgspec.json.encode(fields, order="sorted")
     return hashlib.sha256(text).hexdigest()
 
@@ -132,15 +136,19 @@ def take(  # noqa: PLR0913 # what a line of the audit log needs, and how it coun
     rows = msgspec.json.encode(
         [_row(letter) | {"is_live": is_live} for letter in chunk]
     ).decode()
+
     with conn.transaction():
         new = conn.execute(_IMPORT, (source, rows, actor, why)).fetchall()
         ids: list[int] = []
         records: list[Jsonb] = []
+
         for place, job in new:
+            # import_v1 counts the rows from 1.
             letter = chunk[int(place) - 1]
             ids.append(job)
             records.append(Jsonb(_record(letter, job)))
 
+        # A failure is sealed with the id of its job, which only the import gives.
         conn.execute(_IMPORT_FAILURES, (ids, records))
 
     return len(new)
@@ -180,6 +188,7 @@ def _is_refused(error: Exception) -> bool:
     """Return True if a row is at fault, and not the database or the login."""
     if isinstance(error, psycopg.Error):
         return (error.sqlstate or "").startswith(REFUSALS)
+    # Only the values of a row raise the other errors.
     return True
 
 
@@ -193,6 +202,7 @@ def _row(letter: Imported) -> dict[str, Any]:
     job = letter.job
     failure = letter.failure
     columns = ("kind", "queue", "tenant", "idempotency_key")
+
     return {
         **{name: job[name] for name in columns},
         **_sealed(job),
@@ -200,6 +210,7 @@ def _row(letter: Imported) -> dict[str, Any]:
         "reason": letter.reason,
         "category": failure.category,
         "error_class": failure.error_class,
+        # With keys, the message is only in the failure, which is encrypted.
         "message": failure.message if configured() is None else HIDDEN,
         "fingerprint": failure.fingerprint,
         "attempts": letter.attempts,
@@ -215,6 +226,7 @@ def _sealed(job: Mapping[str, Any]) -> dict[str, Any]:
     keyring = configured()
     if keyring is None:
         return {"payload": msgspec.Raw(payload), "headers": headers}
+
     envelope, salt = keyring.seal_payload(payload.encode(), Whose.of(job))
     return {"payload": envelope, "headers": msgspec.json.decode(headers) | salt}
 
@@ -225,4 +237,5 @@ def _record(letter: Imported, job: int) -> dict[str, Any]:
     keyring = configured()
     if keyring is not None:
         record = keyring.seal_failure(record, job, letter.attempts)
+
     return {"message": record["message"], "detail": record["detail"]}

@@ -45,7 +45,11 @@ class Owner(NamedTuple):
 
 
 def parse_pattern(text: str) -> Pattern:
-    """Parse QUEUE, QUEUE/KIND, */KIND or *, or raise InvalidJob."""
+    """Parse QUEUE, QUEUE/KIND, */KIND or *.
+
+    Raises:
+        InvalidJob: the queue or the kind is not a name.
+    """
     queue, slash, kind = text.partition("/")
     pattern = Pattern(queue)
     if slash:

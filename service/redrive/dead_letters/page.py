@@ -50,11 +50,14 @@ def page(
     lists = _lists(conn, chosen)
     rows: list[Row] = []
     place = after
+
     for looks in widening(FIRST_LOOKS, MOST_LOOKS, seconds):
+        # One more than the page shows that there is another page.
         wanted = most + 1 - len(rows)
         batch = _Batch(after=place, looks=looks, wanted=wanted)
         found, edge = _looked(conn, chosen, lists, batch)
         rows += found
+
         # No id is below 1, so every dead letter of that very instant has been read.
         place = None if edge is None else (edge, 1)
         if place is None or len(rows) >= most:
@@ -63,6 +66,7 @@ def page(
     shown = _cut(rows, most, place)
     reveal(conn, shown.rows)
     acknowledgements.mark(conn, shown.rows)
+
     return shown
 
 
@@ -70,6 +74,7 @@ def _cut(rows: list[Row], most: int, place: Place | None) -> Page:
     """Return a page of at most `most` rows; without a cut it ends at `place`."""
     if len(rows) <= most:
         return Page(rows, place)
+
     last = rows[most - 1]
     return Page(rows[:most], (last["died_at"], last["id"]))
 
@@ -77,6 +82,7 @@ def _cut(rows: list[Row], most: int, place: Place | None) -> Page:
 def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:
     """Return the index lists that cover the filter, each in the order of death."""
     is_open = tuple(chosen.state) == ("open",)
+    # The narrowest index comes first.
     if chosen.group:
         return _BY_GROUP, groups.named(conn, chosen.group)
     if is_open and chosen.kind:
@@ -91,6 +97,7 @@ def _read(
     conn: Connection, statement: LiteralString, asked: Sequence[Any]
 ) -> list[Row]:
     with conn.transaction():
+        # The settings end with the transaction.
         conn.execute(_GUARDS)
         return rows(conn, statement, *asked)
 
@@ -121,10 +128,18 @@ def _looked(
     """
     of_list, values = lists
     # Only one bound on each side: of two, the index scan may start at the wider one.
-    others = replace(chosen, group=None, since=None, until=None)
+    others = replace(
+        chosen,
+        group=None,
+        since=None,
+        until=None,
+    )
     conditions, parameters = others.where()
     since = chosen.since or "-infinity"
+
+    # The statement needs these bounds twice: for the edge and for the rows.
     begin = (values, *_upper_bound(chosen, batch.after), since)
+    # There is no list if no group has this name.
     each = max(1, batch.looks // max(1, len(values)))
     asked = (
         *begin,
@@ -137,6 +152,7 @@ def _looked(
     rows = _read(conn, _statement(of_list, conditions), asked)
     edges = [row.pop("edge") for row in rows]
     found = [row for row in rows if row["id"] is not None]
+
     return found, edges[0]  # there is at least one row, which may hold only the edge
 
 

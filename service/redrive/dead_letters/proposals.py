@@ -99,7 +99,12 @@ def propose_edit(
 ) -> int:
     """Keep an edit of these dead letters as they are now; return its id."""
     digests = {str(letter.id): letter.digest.hex() for letter in letters}
-    detail = {"ids": [*map(int, digests)], "digests": digests, "patch": patch}
+    detail = {
+        "ids": [*map(int, digests)],
+        "digests": digests,
+        "patch": patch,
+    }
+
     return _propose(conn, "edit", agent, why, detail)
 
 
@@ -145,9 +150,11 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     """Preview a proposed edit of the payloads that are as the agent saw them."""
     query: LiteralString = "select detail::text from redrive.proposals where id = %s"
     detail = rules.decode(value(conn, query, proposal))
+
     letters = edits.find(conn, Filter(ids=detail["ids"]))
     same = [one for one in letters if _is_same(one, detail["digests"])]
     seen = edits.preview(same, detail["patch"], handlers)
+
     return Edit(
         patch=detail["patch"],
         seen=seen,
@@ -179,6 +186,7 @@ def _what(row: Fields) -> str:
 
     count = len(detail["ids"])
     paths = ", ".join(rules.paths(detail["patch"]))
+
     return f"{count} payloads: {paths}"
 
 
@@ -207,6 +215,7 @@ def _effects_of_edit(wanted: Edit) -> Iterator[str]:
 
     yield f"{len(wanted.seen.ids)} to edit"
     counts = {**wanted.seen.counts, "changed since": wanted.changed}
+
     for cause, n in counts.items():
         if n:
             yield f"{n} will stay: {cause}"
@@ -227,7 +236,14 @@ def start(
         InvalidJob: none of the payloads can be edited; the proposal stays open.
     """
     with conn.transaction():
-        action = _decide(conn, proposal, actor=actor, why=why, is_started=True)
+        # Decided first: that locks the proposal, so two people cannot both start it.
+        action = _decide(
+            conn,
+            proposal,
+            actor=actor,
+            why=why,
+            is_started=True,
+        )
         if action == "mute":
             return 1
 
@@ -249,7 +265,13 @@ def start(
 
 def reject(conn: Connection, proposal: int, *, actor: str, why: str) -> None:
     """Reject a proposal of an edit or a mute, once."""
-    _decide(conn, proposal, actor=actor, why=why, is_started=False)
+    _decide(
+        conn,
+        proposal,
+        actor=actor,
+        why=why,
+        is_started=False,
+    )
 
 
 def _decide(
@@ -266,4 +288,6 @@ def reason(proposal: Fields, why: str) -> str:
     """Return the reason for the audit log: whose proposal, and why it was started."""
     number = proposal["proposal"]
     proposer = proposal["proposed_by"]
+
+    # As much as the audit log keeps.
     return f"proposal {number} of {proposer}: {why}"[:2000]

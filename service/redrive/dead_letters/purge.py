@@ -38,6 +38,7 @@ def purgeable(conn: Connection, chosen: Filter, older_than: float) -> list[Purge
         " order by d.died_at, d.id limit %s"
     )
     asked = (*parameters, older_than, chosen.limit)
+
     return records(conn, Purgeable, query, *asked)
 
 
@@ -63,10 +64,12 @@ def purge(  # noqa: PLR0913 # what a purge needs
     if not selected:
         return 0
 
+    # Checked again with each deletion, because a state may change until then.
     states = list(chosen.state or ENDED)
     detail = {"filter": chosen.described(), "states": states}
     n = len(selected)
     purged = 0
+
     with audited(
         conn,
         "purge",
@@ -98,6 +101,7 @@ def _delete(
         redrives,
         states,
     )
+
     return int(deleted or 0)
 
 
@@ -109,10 +113,12 @@ def forget(conn: Connection) -> int:
     """
     forgotten = 0
     more = True
+
     while more:
         gone, more = conn.execute(
             "select gone, more from redrive.forget_v1(%s)",
             (_FORGET_BATCH,),
         ).fetchone() or (0, False)
         forgotten += gone
+
     return forgotten

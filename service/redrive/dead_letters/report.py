@@ -69,6 +69,7 @@ def report(conn: Connection, fingerprint: str) -> str | None:
         _actions(rows(conn, _ACTIONS, **group)),
         _redrive(group),
     )
+
     return "\n\n".join(chain.from_iterable(sections)) + "\n"
 
 
@@ -129,6 +130,7 @@ def _sample(letter: Row | None) -> Iterator[str]:
     payload = msgspec.json.format(encoded).decode()
     yield _fenced(payload, "json")
     failures = letter["failures"]
+
     for failure in failures:
         yield _FAILURE.format_map(_in_code(failure))
 
@@ -138,6 +140,7 @@ def _sample(letter: Row | None) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str = "") -> str:
+    # A fence must be longer than any run of backticks in the text.
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{escaped_lines(text)}\n{fence}"
 
@@ -154,8 +157,11 @@ def _code(text: str) -> str:
     """Return a code span on one line that no backtick in the text ends."""
     if not text:
         return ""
+
     span = "`" * (_longest_run(text) + 1)
+    # A backtick next to the span's own ones would become a part of them.
     pad = " " if "`" in (text[0], text[-1]) else ""
+
     return f"{span}{pad}{escaped(text)}{pad}{span}"
 
 

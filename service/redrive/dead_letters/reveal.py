@@ -18,6 +18,7 @@ def reveal(conn: Connection, rows: Sequence[Row], job: str = "id") -> None:
     hidden = [row for row in rows if row["message"] == HIDDEN]
     if not hidden:
         return
+
     messages = _messages(conn, [row[job] for row in hidden])
     for row in hidden:
         row["message"] = messages.get((row[job], row["group"]), HIDDEN)

@@ -128,10 +128,22 @@ def review(conn: Connection, since: datetime) -> Row:
     """
     period = _one(conn, _PERIOD, since=since)
     between = {"since": since, "before": period["before"]}
-    # those with deaths in the period first, by open ones
+
+    # Groups with deaths in the period come first, then the fullest ones.
     groups = {"groups": rules.MOST_GROUPS, "most": MOST_OF_GROUP}
-    is_open = rows(conn, _OPEN, pairs=MOST_PAIRS, most=MOST_OF_KIND)
-    campaigns = rows(conn, _CAMPAIGNS, since=since, most=MOST_CAMPAIGNS)
+    is_open = rows(
+        conn,
+        _OPEN,
+        pairs=MOST_PAIRS,
+        most=MOST_OF_KIND,
+    )
+    campaigns = rows(
+        conn,
+        _CAMPAIGNS,
+        since=since,
+        most=MOST_CAMPAIGNS,
+    )
+
     return {
         "since": since,
         "until": period["until"],
@@ -139,7 +151,12 @@ def review(conn: Connection, since: datetime) -> Row:
         "open": is_open,
         "owners": rules.owners(is_open),
         "groups": rows(conn, _GROUPS, **between, **groups),
-        "oldest": rows(conn, _OLDEST, looked_at=MOST_OF_KIND, most=MOST_OLDEST),
+        "oldest": rows(
+            conn,
+            _OLDEST,
+            looked_at=MOST_OF_KIND,
+            most=MOST_OLDEST,
+        ),
         "campaigns": campaigns,
         "redrives": rules.redrives(campaigns),
         "time_to_dlq": _one(conn, _TIMES, since=since, most=MOST_MEASURED),

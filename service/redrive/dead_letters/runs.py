@@ -19,6 +19,7 @@ def hold_lock(conn: Connection, name: str) -> None:
     Raises:
         Busy: another run holds it.
     """
+    # The transaction is idle while the run works on another connection.
     conn.execute("set local idle_in_transaction_session_timeout = 0")
     is_ours = value(conn, "select redrive.hold_run_v1(%s)", name)
     if not is_ours:
@@ -49,6 +50,7 @@ def audited(  # noqa: PLR0913 # the columns of the audit log
         n,
         Jsonb(detail),
     )
+
     try:
         yield run
     finally:

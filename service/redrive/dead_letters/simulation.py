@@ -81,8 +81,10 @@ def simulate(
     """
     seen = 0
     changes = Counter[Change]()
+
     for failure in _recorded(conn, since):
         handler = handlers.get(failure["kind"])
+        # A failure without evidence, such as a killed process, cannot be judged again.
         if handler is None or "classes" not in failure["detail"]:
             continue
 
@@ -106,6 +108,7 @@ def _judge_again(row: Row, policy: Policy) -> Change:
     error_class = row["error_class"]
     category = row["category"]
     then = row["reason"] or str(Outcome.RETRY)
+
     if row["detail"].get("phase") == "payload":  # always a death, whatever the policy
         return Change(
             kind=kind,
@@ -127,6 +130,7 @@ def _judge_again(row: Row, policy: Policy) -> Change:
         retried_for=retried_for,
     )
     ending = decide(claimed, failure, policy, jitter)
+
     return Change(
         kind=kind,
         error_class=error_class,
@@ -147,8 +151,15 @@ def _waits(row: Row, policy: Policy, category: Category) -> tuple[float, float]:
     total = detail.get(RETRIED_FOR, 0.0)
     if WINDOW in detail:
         return total, LONGEST
-    wait = delay(policy, attempt=row["attempt"], jitter=MIDDLE, category=category)
+
+    wait = delay(
+        policy,
+        attempt=row["attempt"],
+        jitter=MIDDLE,
+        category=category,
+    )
     before = max(0.0, total - wait)
+
     return before, MIDDLE
 
 
@@ -170,6 +181,7 @@ def _failure(row: Row, policy: Policy) -> Failure:
         code=detail.get("code"),
     )
     category, verdict = judge(evidence, policy.rules)
+
     return Failure(
         error_class=row["error_class"],
         message=row["message"],

@@ -50,7 +50,12 @@ class Answers:
 def ask(
     cells: Cells, read: Callable[[str, Connection], Any], seconds: float
 ) -> Answers:
-    """Ask all cells at once; an error of one hides no other."""
+    """Ask all cells at once; an error of one hides no other.
+
+    Args:
+        read: takes the name of a cell and a connection to it, returns its answer.
+        seconds: how long to wait; a cell that has not answered by then is away.
+    """
 
     def answer(cell: str) -> Any:
         with cells[cell]() as conn:
@@ -88,14 +93,17 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
     selects = Jsonb(campaigns.selection(chosen, allow))
     read = partial(_leader, selects=selects)
     leaders: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
+
     return next(filter(None, leaders.values()), None)
 
 
 def _leader(cell: str, conn: Connection, *, selects: Jsonb) -> str | None:
     """Return the leader of the campaign in this cell that selects the same."""
     found: str | None = value(conn, _SAME, selects)
+    # The leader itself has only its number there; a follower has the whole id.
     if found and found.isdigit():
         return id_in_cell(int(found), cell)
+
     return found
 
 
@@ -124,12 +132,20 @@ def start(  # noqa: PLR0913 # the columns of a campaign
     taking_part = {name: count for name, count in counts.items() if count != 0}
     more = {"together": {"cells": taking_part, "rate": terms.rate}}
     own = replace(terms, rate=rules.shares(counts, terms.rate)[cell])
+
     with cells[cell]() as conn, conn.transaction():
         made = campaigns.plan(conn, chosen, actor=actor, allow=allow)
         if made.plan is None:
             return None
 
-        campaigns.start_alone(conn, made.plan, own, actor=actor, why=why, more=more)
+        campaigns.start_alone(
+            conn,
+            made.plan,
+            own,
+            actor=actor,
+            why=why,
+            more=more,
+        )
 
     return id_in_cell(made.plan, cell)
 
@@ -179,12 +195,17 @@ class Together:
         return id_in_cell(self.campaign, self.cell)
 
     def watch(self, *, every: float = 1.0) -> Iterator[View]:
-        """Drive all campaigns until they are over; yield each look at them."""
+        """Drive all campaigns until they are over; yield each look at them.
+
+        Args:
+            every: seconds between two steps.
+        """
         while True:
             view = self.drive()
             yield view
             if rules.is_over(view.seen):
                 return
+
             time.sleep(every)
 
     def drive(self) -> View:
@@ -198,6 +219,7 @@ class Together:
     def _match(self, view: View) -> View:
         due = {action.cell: action for action in rules.due(view.seen)}
         away = dict(view.away)
+
         # The leader's change comes first, so that other drivers find it.
         leading = due.pop(self.cell, None)
         if leading is not None:
@@ -218,8 +240,11 @@ class Together:
             members=members,
             cells=names,
         )
+
+        # A cell of the campaign that this process does not know cannot be asked.
         unknown = RedriveError("it is not in REDRIVE_DATABASES")
         missing = dict.fromkeys(names - self.cells.keys(), unknown)
+
         return View(
             seen=seen,
             campaigns=found,
@@ -231,6 +256,7 @@ class Together:
         known = self.cells
         if leader is not None:
             known = leader["conditions"]["together"]["cells"]
+
         return frozenset(known) - self.without
 
     def _members(self, found: Mapping[str, Row | None]) -> dict[str, Member | None]:
@@ -238,8 +264,10 @@ class Together:
         members: dict[str, Member | None] = {}
         for cell, row in found.items():
             members[cell] = _member(row) if row else None
+            # Otherwise the next look would start this cell again.
             if cell in self.empty:
                 members[cell] = rules.NOTHING
+
         return members
 
     def _find(self, cell: str, conn: Connection, *, drive: bool) -> Row | None:
@@ -277,6 +305,7 @@ class Together:
     def _change(self, cell: str, conn: Connection, action: Action) -> None:
         number = self._number(cell, conn)
         assert number is not None  # noqa: S101 # it was seen
+
         try:
             _CHANGES[action.act](conn, number, actor=self.actor, why=action.why)
         except psycopg.Error as error:
@@ -289,7 +318,9 @@ class Together:
         together = leader["conditions"]["together"]
         share = rules.shares(together["cells"], together["rate"])[cell]
         why = rules.reason(self.leader, leader["why"])
+
         with conn.transaction() as transaction:
+            # The same selection as the leader's, without later deaths.
             made = campaigns.freeze(
                 conn,
                 selects=_until(leader),
@@ -300,8 +331,10 @@ class Together:
                 self.empty.add(cell)
                 return
 
+            # Locked before the look, so that no other driver starts one after it.
             campaigns.lock_starts(conn)
             if _follower(conn, self.leader) is not None:
+                # The plan above is taken back.
                 raise psycopg.Rollback(transaction)
 
             campaigns.start_alone(
@@ -327,8 +360,11 @@ class Together:
         view = self.look()
         left = {action.cell: action for action in rules.left(view.seen, act, why)}
         away = self._act(left, view.campaigns)
+
+        # A leader that is done has nothing to stop, only its followers, as above.
         if not left and not self._is_in(end):
             self._lead(_CHANGES[act], why)
+
         return self._settled(away)
 
     def resume(self, why: str) -> View:
@@ -342,6 +378,8 @@ class Together:
         del followers[self.cell]
         hold = partial(self._hold, why=rules.reason(self.leader, why))
         held = ask(followers, hold, LOOK_SECONDS).found
+
+        # A leader that is done cannot be resumed; drivers resume its followers anyway.
         if not (self._is_in(State.DONE) and any(held.values())):
             self._lead(campaigns.resume, why)
 
@@ -352,7 +390,14 @@ class Together:
         number = self._number(cell, conn)
         if number is None:
             return False
-        return _hold(conn, number, self.leader, actor=self.actor, why=why)
+
+        return _hold(
+            conn,
+            number,
+            self.leader,
+            actor=self.actor,
+            why=why,
+        )
 
     def _lead(self, change: Callable[..., object], why: str) -> None:
         with self.cells[self.cell]() as conn:
@@ -385,8 +430,11 @@ def _hold(conn: Connection, number: int, leader: str, *, actor: str, why: str) -
         if found["state"] not in {State.PAUSED, State.ABORTED}:
             return False
 
+        # Paused with the leader's reason, it counts as held, and drivers resume it
+        # later. In one transaction, because in between it must not release anything.
         campaigns.resume(conn, number, actor=actor, why=why)
         campaigns.pause(conn, number, actor=actor, why=why)
+
         return True
 
 
@@ -405,6 +453,7 @@ def _until(leader: Fields) -> Row:
     end = leader["created_at"]
     if "until" in selects:
         end = min(end, datetime.fromisoformat(selects["until"]))
+
     return selects | {"until": end.isoformat()}
 
 

@@ -64,6 +64,7 @@ def _changed(
     for start in range(0, len(ids), CHUNK):
         chunk = list(ids[start : start + CHUNK])
         changed += column(conn, change, chunk, *more)
+
     return sorted(changed)
 
 

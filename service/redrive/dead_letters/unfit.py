@@ -58,6 +58,7 @@ def leave_out(
     """
     found = Unfit()
     last = 0
+
     while page := rows(conn, _READ, campaign, last, PAGE):
         causes: dict[int, str] = {}
         for row in page:
@@ -73,6 +74,7 @@ def leave_out(
 def _leave_out(conn: Connection, campaign: int, causes: Mapping[int, str]) -> None:
     if not causes:
         return
+
     numbers = list(causes)
     conn.execute(
         "select redrive.leave_out_v1(%s, %s, %s)",
@@ -117,6 +119,7 @@ def _opened(row: Fields) -> str:
         Whose.of(row),
         row["headers"],
     )
+
     return payload.decode()
 
 
@@ -131,16 +134,19 @@ def fault(handler: Handler, text: str, version: Any) -> str | None:
     """Return why a handler cannot take a payload's JSON; None if it can."""
     if isinstance(version, int) and version > handler.version:
         return f"payload: version {version}, the handler takes {handler.version}"
+
     try:
         handler.payload(text, version)
     except Exception as error:  # noqa: BLE001 # models and upgrades are user code
         return _bounded(_cause(error, "payload"), handler, text)
+
     return refusal(handler, text, version)
 
 
 def refusal(handler: Handler, text: str, version: Any) -> str | None:
     """Return why `validate` refuses a readable payload; None if it does not refuse."""
     is_readable = isinstance(version, int) and version <= handler.version
+    # An unreadable payload is a fault of its own; see `fault`.
     if handler.validate is None or not is_readable:
         return None
 
@@ -157,9 +163,11 @@ def _cause(error: Exception, where: str) -> str:
     errors: Any = getattr(error, "errors", None)
     if not callable(errors):
         return f"{where}: {type(error).__name__}"
+
     listed: Any = errors(include_input=False, include_url=False, include_context=False)
     first = next(iter(listed))
     what = first["type"].replace("_", " ")
+
     return f"{_path(first['loc']) or where}: {what}"
 
 

@@ -29,6 +29,7 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
         text: the address from the resolver.
         named: internal networks that are allowed nevertheless.
     """
+    # A link-local address may end with its interface, as in fe80::1%eth0.
     address = ip_address(text.partition("%")[0])
     if any(address in network for network in named):
         return True
@@ -39,6 +40,7 @@ def is_allowed(text: str, named: Iterable[Network]) -> bool:
         or any(reached in network for network in INWARD_ALL_THE_SAME)
         or (isinstance(reached, IPv6Address) and reached not in INTERNET)
     )
+
     return not is_inward and not reached.is_multicast
 
 

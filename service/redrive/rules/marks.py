@@ -60,6 +60,7 @@ def change_before(
             continue
         if not at - within <= mark.at <= at:
             continue
+
         if found is None or mark.at >= found.at:
             found = mark
 
@@ -74,6 +75,7 @@ def sentence(mark: Mark) -> str:
 
     if mark.actor is None:
         return text
+
     return f"{mark.actor} {text}"
 
 
@@ -82,6 +84,7 @@ def mark_row(mark: Mark) -> dict[str, Any]:
     row = mark._asdict()
     row["at"] = mark.at.astimezone(UTC)
     row["text"] = sentence(mark)
+
     return row
 
 

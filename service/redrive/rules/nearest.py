@@ -17,6 +17,7 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
     if similar is None:
         names = ", ".join(known)
         return f"known are {names}"
+
     return f"did you mean {similar!r}?"
 
 

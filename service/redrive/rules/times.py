@@ -63,6 +63,7 @@ def quantile(
 
     width = bounds[place] - lower
     found = sums[place] - below
+
     return lower + width * (rank - below) / found
 
 
@@ -99,6 +100,7 @@ def period(
         step = max(step, HOUR)
 
     chosen = STEPS[-1]
+    # The longest step is always allowed. Shorter ones follow until one is too short.
     for longer in reversed(STEPS):
         steps = (until - since) // longer
         if longer < step or steps > most:

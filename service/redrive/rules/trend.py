@@ -12,4 +12,5 @@ def compared(now: int, before: int, length: str) -> str:
         words = "fewer than"
     else:
         words = "about as many as"
+
     return f"{words} in the {length} before ({before:,})"

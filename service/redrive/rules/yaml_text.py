@@ -53,6 +53,7 @@ def read_yaml(text: str) -> Any:
         if node is None:
             return None
 
+        # Before any value is made, because aliases may stand for a huge one.
         _count(node, {})
         return loader.construct_document(node)
     except yaml.YAMLError as error:
@@ -61,7 +62,7 @@ def read_yaml(text: str) -> Any:
         why = f"it is not valid YAML{where}"
     except RecursionError:
         why = "it is nested too deeply"
-    except NotReadable:
+    except NotReadable:  # a ValueError, too, and its text is for the user already
         raise
     except ValueError:
         why = "it has a number or a date that cannot be read"
@@ -78,6 +79,7 @@ def _count(node: Any, counted: dict[int, int]) -> int:
 
         return counted[id(node)]
 
+    # Until its parts are counted, 0 marks a node that may contain itself.
     counted[id(node)] = 0
     if node.id == "mapping":
         _refuse_repeated_keys(node)
@@ -101,6 +103,7 @@ def _refuse_repeated_keys(mapping: Any) -> None:
         if name in seen:
             why = f"the key at line {_line(key)} is there twice"
             raise NotReadable(why)
+
         if name:
             seen.add(name)
 

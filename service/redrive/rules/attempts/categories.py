@@ -60,6 +60,9 @@ class Rule:
         sqlstate: a SQLSTATE, or the beginning of one.
         message: a regular expression that is searched for in the message.
         then: a category, or an action for any category: retry, give_up, cancel.
+
+    Raises:
+        ValueError: `then` is neither.
     """
 
     error: type[BaseException] | str | None = None
@@ -98,6 +101,7 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
     original = read_attribute(error, "orig")  # SQLAlchemy wraps the driver's error
     driver = original if isinstance(original, BaseException) else error
     classes = _class_names(error) if driver is error else _class_names(error, driver)
+
     return Evidence(
         classes=classes,
         message=message,
@@ -118,7 +122,11 @@ def _class_names(*errors: BaseException) -> tuple[str, ...]:
 def judge(
     evidence: Evidence, rules: Iterable[Rule] = ()
 ) -> tuple[Category, Verdict | None]:
-    """Return the category, and the action of the matching rule, if it demands one."""
+    """Return the category, and the action of the matching rule, if it demands one.
+
+    Args:
+        rules: rules of the handler's policy, in order; the first match is used.
+    """
     rule = next((rule for rule in rules if rule.matches(evidence)), None)
     if rule is None:
         return category_of(evidence), None
@@ -130,6 +138,7 @@ def judge(
 
 def category_of(evidence: Evidence) -> Category:
     """Classify by code, then status, then SQLSTATE, then class."""
+    # The code comes first, because AWS reports throttling with status 400.
     return (
         BY_CODE.get(evidence.code or "")
         or _category_of_status(evidence.status)
@@ -146,6 +155,7 @@ def _category_of_status(status: int | None) -> Category | None:
         return None
     if status >= FIRST_SERVER_ERROR:
         return Category.TRANSIENT
+
     return BY_STATUS.get(status)
 
 
@@ -176,6 +186,7 @@ def status_of(error: BaseException) -> int | None:
     It knows the exceptions of httpx, requests, aiohttp, urllib, Stripe and botocore.
     """
     response = read_attribute(error, "response")
+    # The response is a dict in botocore, and an object in the other libraries.
     candidates = (
         _look_up(response, "ResponseMetadata", "HTTPStatusCode"),
         None if response is None else read_attribute(response, "status_code"),
@@ -184,8 +195,10 @@ def status_of(error: BaseException) -> int | None:
         read_attribute(error, "status"),
         read_attribute(error, "code"),
     )
+
     return next(
-        (found for found in map(_status, candidates) if found is not None), None
+        (found for found in map(_status, candidates) if found is not None),
+        None,
     )
 
 
@@ -196,6 +209,7 @@ def _code_of(error: BaseException, classes: Container[str]) -> str | None:
     if "botocore.exceptions.ClientError" in classes:
         code = _look_up(read_attribute(error, "response"), "Error", "Code")
         return _coded("aws", code)
+
     if "smtplib.SMTPException" in classes:
         return _coded("smtp", _smtp_reply(error))
 
@@ -203,6 +217,7 @@ def _code_of(error: BaseException, classes: Container[str]) -> str | None:
         number = read_attribute(error, "errno")
         if type(number) is not int:
             return None
+
         return _coded("errno", errno.errorcode.get(number))
 
     return None
@@ -210,6 +225,7 @@ def _code_of(error: BaseException, classes: Container[str]) -> str | None:
 
 def _coded(system: str, code: object) -> str | None:
     """Return a code with its system, or None if it cannot be stored."""
+    # Exact types only, because a subclass may have any __str__.
     text = str(code) if type(code) in {int, str} else ""
     return f"{system}:{text}" if _CODE.fullmatch(text) else None
 
@@ -228,7 +244,11 @@ def _smtp_reply(error: BaseException) -> int | None:
     recipients = _dict(read_attribute(error, "recipients"))
     replies = [_first(answer) for answer in recipients.values()]
     replies.append(read_attribute(error, "smtp_code"))
-    return max((reply for reply in replies if isinstance(reply, int)), default=None)
+
+    return max(
+        (reply for reply in replies if isinstance(reply, int)),
+        default=None,
+    )
 
 
 def _first(answer: object) -> object:
@@ -255,6 +275,7 @@ def _status(value: object) -> int | None:
         return None
     if FIRST_STATUS <= value <= LAST_STATUS:
         return value
+
     return None
 
 

@@ -162,8 +162,14 @@ def reported(  # noqa: PLR0913 # the fields of a failure
     if category is None:
         category = _category_by_name(name, text)
 
-    fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
+    fingerprint = _hash(
+        kind,
+        name,
+        normalise(text),
+        *_own_places(frames),
+    )
     detail = {"stack": frames} if frames else {}
+
     return Failure(
         error_class=name,
         message=text,
@@ -174,6 +180,7 @@ def reported(  # noqa: PLR0913 # the fields of a failure
 
 
 def _category_by_name(name: str, text: str) -> Category:
+    # The table lists built-in exceptions as `builtins.X`; a traceback prints only `X`.
     names = (name, f"builtins.{name}")
     return category_of(Evidence(names, text))
 
@@ -194,6 +201,7 @@ def safe_text(error: BaseException) -> str:
 
     if type(text) is str:
         return text
+
     return "<its __str__ returned no text>"
 
 
@@ -202,6 +210,7 @@ def clean(text: str, limit: int) -> str:
 
     It is bounded, without control characters and surrogates.
     """
+    # Cut first, because the text may be huge. One more character shows that it was cut.
     cut = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1])
     if len(cut) <= limit:
         return cut
@@ -213,6 +222,7 @@ def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
     """Return the beginning of a text without secrets or pieces of cut secrets."""
     if len(text) <= READ_MESSAGE:
         return scrub(text, secrets)
+    # A secret that crosses the cut may stay unseen, so the end is dropped, too.
     return scrub(text[:READ_MESSAGE], secrets)[:-MAX_CUT_SECRET] or HIDDEN
 
 
@@ -223,6 +233,7 @@ def normalise(message: str) -> str:
     """
     text = message[:500]
     for variable in _VARIABLES:
+        # A search for a hint is cheaper than the pattern.
         if not variable.hints or any(hint in text for hint in variable.hints):
             text = variable.pattern.sub(variable.placeholder, text)
 
@@ -239,6 +250,7 @@ def class_name(error: BaseException) -> str:
     public = [
         name for name in modules if not name.startswith("_") and name != "builtins"
     ]
+
     return clean(".".join((*public, cls.__qualname__)), MAX_CLASS_NAME)
 
 
@@ -259,13 +271,19 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
     frames = _frames(error.__traceback__, own)
     evidence = evidence_of(error, message)
     category, verdict = judge(evidence, rules)
-    fingerprint = _hash(kind, name, normalise(message), *_own_places(frames))
+    fingerprint = _hash(
+        kind,
+        name,
+        normalise(message),
+        *_own_places(frames),
+    )
     places = {
         "stack": frames,
         "causes": [_cause(cause, secrets) for cause in _causes(error)],
     }
     known = places | _known(evidence, detail)
     retry_after = _retry_after(error)
+
     return Failure(
         error_class=name,
         message=message,
@@ -313,6 +331,7 @@ def _message(error: BaseException) -> str:
 
     if _quotes_value(error):
         return _QUOTED.sub(f'"{HIDDEN}"', text)
+
     return text
 
 
@@ -362,6 +381,7 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
     found: deque[dict[str, Any]] = deque(maxlen=MAX_FRAMES)
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
+
         # Frames above the handler are always the same.
         above = _OUR_CALLERS if found else (*_OUR_CALLERS, *_EVENT_LOOPS)
         if not module.startswith(above):
@@ -385,6 +405,7 @@ def _place(code: CodeType, module: str, own: frozenset[str]) -> dict[str, Any]:
         "file": clean(path, 200),
         "function": clean(code.co_name, 100),
         "module": clean(module, 100),
+        # Generated code, such as <string>, belongs to nobody.
         "own": is_own and not path.startswith("<"),
     }
 
@@ -400,8 +421,10 @@ def _causes(error: BaseException) -> list[BaseException]:
     Each of them appears once.
     """
     found: list[BaseException] = []
+    # By identity: causes may form a circle, and an exception may be unhashable.
     seen = {id(error)}
     waiting = deque([error])
+
     while waiting and len(found) < MAX_CAUSES:
         for cause in _direct_causes(waiting.popleft()):
             if id(cause) not in seen:
@@ -413,6 +436,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _direct_causes(error: BaseException) -> Iterator[BaseException]:
+    # As Python prints it: `raise ... from ...` hides the context.
     context = None if error.__suppress_context__ else error.__context__
     cause = error.__cause__ or context
     if isinstance(cause, BaseException):
@@ -452,6 +476,7 @@ def read_retry_after(value: str | None) -> float | None:
     except ValueError:
         wait = _seconds_until(value)
 
+    # float() also reads `nan`, and max() and min() would let it pass.
     if wait is None or math.isnan(wait):
         return None
 
@@ -466,9 +491,11 @@ def _seconds_until(date: str) -> float | None:
     except (ValueError, TypeError):
         return None
 
+    # An HTTP date is in UTC; with the zone -0000, Python returns it without a zone.
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return at.timestamp() - datetime.now(UTC).timestamp()
 
 
 def _hash(*parts: str) -> str:
+    # A message may have lone surrogates, which UTF-8 cannot encode.
     return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:16]

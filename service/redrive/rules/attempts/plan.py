@@ -48,10 +48,23 @@ def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]
     window = window_of(policy, category)
     end = float("inf") if window is None else window
     used = earliest_sum = latest_sum = 0.0
+
     for attempt in range(2, most + 1):
-        earliest = delay(policy, attempt=attempt - 1, jitter=0.0, category=category)
-        latest = delay(policy, attempt=attempt - 1, jitter=1.0, category=category)
+        earliest = delay(
+            policy,
+            attempt=attempt - 1,
+            jitter=0.0,
+            category=category,
+        )
+        latest = delay(
+            policy,
+            attempt=attempt - 1,
+            jitter=1.0,
+            category=category,
+        )
+
         earliest_sum += earliest
+        # As `_retry_in_time` counts: waits of 0 count only in a policy's own window.
         used += earliest if policy.window is None else counted_wait(earliest)
         if used > end:
             return
@@ -77,6 +90,7 @@ def why_over(failures: Sequence[Fields]) -> str | None:
 
     window = _length(detail[WINDOW])
     used = _length(detail.get(RETRIED_FOR, 0.0))
+
     return f"the window of {window} for its retries was over after waits of {used}"
 
 

@@ -119,9 +119,10 @@ They are checked because values from files or variables may be texts.
 class Policy:
     """Rules for retrying jobs of a kind. Durations are timedeltas or seconds.
 
-    A field that is None has a default by category: see docs/failures.md. If
-    `max_attempts` or `window` is set, the default attempts and the default window of
-    transient, throttled, lost and other failures no longer apply.
+    A field that is None has a default by category: see docs/failures.md. `max_attempts`
+    replaces the default attempts and the default window of transient, throttled, lost
+    and other failures. `window` replaces the default window, and the default attempts
+    of transient, throttled and lost failures.
 
     Args:
         max_attempts: total number of attempts, the first one included.
@@ -142,6 +143,9 @@ class Policy:
         attempts: limits of attempts for single categories: {"auth": 4}.
         backoffs: limits (backoff, backoff_cap) for single categories: {"throttled":
             (30, 900)}.
+
+    Raises:
+        ValueError: a field has a wrong type or is out of range; the text names it.
     """
 
     max_attempts: int | None = None
@@ -182,6 +186,7 @@ class Policy:
         if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
             msg = f"Policy(timeout={self.timeout}): must be more than 0 and at most 7 days"
             raise ValueError(msg)
+
         if self.window is not None and not 0 < seconds(self.window) <= MAX_WINDOW:
             msg = f"Policy(window={self.window}): must be more than 0 and at most 366 days"
             raise ValueError(msg)
@@ -241,6 +246,7 @@ def _common_backoff(policy: Policy) -> tuple[Seconds, Seconds]:
     if base is None:
         return 0.0, cap or 0.0
     if cap is None:
+        # A backoff above the default cap is allowed; then it is its own cap.
         return base, max(HOUR, seconds(base))
 
     return base, cap
@@ -253,6 +259,7 @@ def backoff_of(policy: Policy, category: Category) -> tuple[float, float]:
         return seconds(base), seconds(cap)
 
     base, cap = _common_backoff(policy)
+    # A policy without a backoff leaves the first wait to the category.
     if policy.backoff is None:
         base = min(DEFAULTS[category].backoff, seconds(cap))
 
@@ -301,8 +308,11 @@ def _own_attempts(policy: Policy, category: Category, total: int | None) -> int 
     """Return the attempts of a category by itself. `total`: limit for any category."""
     if category in policy.attempts:
         return policy.attempts[category]
+    # A total replaces the default, except for failures that time seldom repairs.
     if total is not None and category not in SELDOM_MENDED | DEAD_AT_ONCE.keys():
         return None
+
+    # A window alone ends the retries of an outage, however many there are.
     if policy.window is not None and category in EXPECTED_TO_REPEAT:
         return None
 
@@ -323,6 +333,7 @@ def window_of(
 
     window = DEFAULTS[category].window
     _, cap = backoff_of(policy, category)
+
     return None if window is None or cap > window else window
 
 
@@ -337,7 +348,11 @@ def counted_wait(wait: float) -> float:
 def decide(
     job: Claimed, failure: Failure, policy: Policy, jitter: float
 ) -> NotComplete:
-    """Choose how a failed attempt ends."""
+    """Choose how a failed attempt ends.
+
+    Args:
+        jitter: a random number in [0, 1) that spreads the waits.
+    """
     if failure.verdict == "cancel":
         return settlement.Cancel(failure.message)
 
@@ -347,8 +362,10 @@ def decide(
 
     category = _treated_as(failure)
     wait = delay(policy, job.attempt, jitter, category)
+
     # Added to Retry-After, so that jobs throttled together return at different times.
     asked = failure.retry_after or 0.0
+
     return _retry_in_time(
         job,
         failure,
@@ -420,7 +437,11 @@ def _why_give_up(job: Claimed, failure: Failure, policy: Policy) -> Reason | Non
 def decide_signal(
     job: Claimed, signal: Signal, failure: Failure, policy: Policy, jitter: float
 ) -> NotComplete:
-    """Choose the settlement for a signal of a handler, recorded as `failure`."""
+    """Choose the settlement for a signal of a handler, recorded as `failure`.
+
+    Args:
+        jitter: a random number in [0, 1) that spreads the waits.
+    """
     match signal:
         case Cancel():
             return settlement.Cancel(failure.message)
@@ -445,9 +466,16 @@ def decide_loss(
     one of several suspects, and its attempt is refunded. After enough losses it runs
     alone.
     """
+    # The next claim reads the waits so far from this failure, the last one.
     failure = _after(job.retried_for, failure)
     if not alone:
-        return settlement.Retry(0.0, failure, losses=1, refund=True)
+        return settlement.Retry(
+            0.0,
+            failure,
+            losses=1,
+            refund=True,
+        )
+
     if job.losses + 1 >= policy.max_losses:
         return settlement.DeadLetter(Reason.KILLED_WORKER, failure, losses=1)
     if _is_last(job, policy, Category.LOST):
@@ -477,7 +505,9 @@ def _most_attempts(job: Claimed, policy: Policy) -> int | None:
         limit = attempts_of(policy, category, job.max_attempts)
         if limit is None:
             return None
+
         most = max(most, limit)
+
     return most
 
 
@@ -497,6 +527,7 @@ def _retry_as_asked(
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
 
     if after is not None:
+        # The handler's wait replaces the backoff, and counts as one that was asked for.
         asked = _bounded(after)
         return _retry_in_time(
             job,
@@ -543,8 +574,11 @@ def _retry_in_time(  # noqa: PLR0913 # the parts of one decision
     window = window_of(policy, category, job.max_attempts)
     counted = wait if policy.window is None else counted_wait(total)
     retried_for = job.retried_for + counted
+
+    # A wait that does not count cannot exceed the window.
     if window is not None and counted and retried_for > window:
         failure = _with(failure, WINDOW, window)
+        # The retry is not made, so its wait does not count.
         failure = _after(job.retried_for, failure)
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
 

@@ -29,6 +29,7 @@ def put_off(
     returns = min(LONGEST_SPREAD_SECONDS, ahead / RETURNS_PER_SECOND)
     spread = max(cooldown, returns)
     opens_in = max(0.0, open_for)
+
     return settlement.Release(f"breaker {name}", opens_in + spread * jitter)
 
 
@@ -46,4 +47,5 @@ def put_off_suspect(
     returns = 1.0 + ahead / SUSPECTS_PER_SECOND
     spread = min(LONGEST_SPREAD_SECONDS, returns)
     later = spread * (0.5 + jitter)
+
     return settlement.Release(why, after + later)

@@ -44,6 +44,7 @@ class Outcome(StrEnum):
         outcome.event = event
         outcome.label = label
         outcome.logged = logged
+
         return outcome
 
 

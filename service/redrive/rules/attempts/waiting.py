@@ -197,6 +197,9 @@ def _unordered(job: Waiting, run_at: datetime, around: Around) -> Why:
     """Return the reason why a job that waits for no other job does not run."""
     breaker = _breaker(job, around)
     is_put_off = breaker is not None and _is_put_off(job, breaker, around.now)
+
+    # A breaker puts its jobs off until it may close. Then the breaker is the reason,
+    # and not the time.
     if run_at > around.now and not is_put_off:
         return _later(job, run_at, around)
 
@@ -236,6 +239,7 @@ def span(seconds: float) -> str:
         return f"{seconds / HOUR:.0f} h"
     if seconds >= MINUTE:
         return f"{seconds / MINUTE:.0f} min"
+
     return f"{seconds:.0f} s"
 
 
@@ -251,6 +255,7 @@ def _running(job: Waiting) -> Why:
         why_not = "its slots are busy, or it began a moment ago"
         text = f"{job.worker} has fetched it and not begun: {why_not}"
         return Why(Code.RUNNING, text)
+
     return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
 
 
@@ -271,6 +276,7 @@ def _limited(line: Line, job: Waiting, around: Around) -> Why:
 def _use(line: Line) -> str:
     """Say what the limit does at the moment, and the job's place in line."""
     place = f"it is the {_nth(line.place)} in line"
+    # Counting stops there, so the true place may be a later one.
     if line.place > MOST_AHEAD:
         place = f"it is the {_nth(line.place)} or later in line"
 
@@ -290,6 +296,7 @@ def _behind(job: Waiting, now: datetime) -> Why:
 
     place = _place_behind(head.place, head.key)
     text = f"{place}; the first is job {head.job}, which {_doing(head, now)}"
+
     return Why(Code.BEHIND_KEY, text)
 
 
@@ -330,6 +337,7 @@ def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
     """Return True if the job was released until soon after a breaker may close."""
     if not job.was_given_back or job.run_at is None:
         return False
+
     closes_at = max(breaker.open_until or now, now)
     return job.run_at <= closes_at + timedelta(seconds=PUT_OFF_SECONDS)
 
@@ -373,6 +381,7 @@ def _paused(queue: str, around: Around) -> Why | None:
 
     since = clock(pause.at, around.now)
     text = f"{pause.by} paused queue {queue} at {since}: {pause.why}"
+
     return Why(Code.QUEUE_PAUSED, text)
 
 
@@ -393,6 +402,7 @@ def _coverage(job: Waiting, workers: Sequence[Worker]) -> _Coverage:
     queues: set[str] = set()
     kinds: set[str] = set()
     is_served = False
+
     for worker in workers:
         if worker.handles(job.kind):
             queues.update(worker.queues or ())
@@ -455,6 +465,7 @@ def _last_seen(gone: Sequence[Worker], around: Around) -> str:
 def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | None:
     """Explain that all workers that could run the job are alive but do not claim."""
     asked = [worker.asked for worker in workers if worker.asked is not None]
+    # A worker that does not report its claims may still claim.
     if len(asked) < len(workers) or not asked:
         return None
 
@@ -473,6 +484,7 @@ def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) 
         parts.append(_ahead(job.ahead))
 
     parts.append(_slots(able))
+    # Jobs ahead of it explain the delay.
     if late > LATE_SECONDS and not job.ahead:
         parts.append(_TOO_LATE)
 
@@ -483,6 +495,7 @@ def _ahead(jobs: int) -> str:
     number = str(jobs)
     if jobs >= MOST_AHEAD:
         number = f"{jobs} or more"
+
     return f"{number} due jobs stand before it in its lane"
 
 
@@ -506,8 +519,10 @@ def _matching(kind: str, kinds: Sequence[str]) -> str | None:
     """Return the kind or the longest prefix with a star that covers a job's kind."""
     if kind in kinds:
         return kind
+
     prefixes = [name for name in kinds if name.endswith("*")]
     prefixes = [name for name in prefixes if kind.startswith(name[:-1])]
+
     return max(prefixes, key=len, default=None)
 
 
@@ -516,6 +531,7 @@ def _some(names: Sequence[str]) -> str:
     more = len(names) - MOST_SHOWN
     if more <= 0:
         return text
+
     return f"{text} and {more} more"
 
 

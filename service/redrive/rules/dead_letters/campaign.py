@@ -167,6 +167,8 @@ class Seen:
             return False
         if self.fed < self.canaries:
             return True
+
+        # A cancelled canary does not count as ended, and must not hold the others back.
         return self.ended < self.canaries and self.in_flight > 0
 
 
@@ -195,12 +197,15 @@ class Step:
 
         before = (seen.state, seen.said, seen.held_since)
         after = (self.state, self.said, self.held_since)
+
         return after == before
 
     def at_most(self, feed: int, rate: float | None) -> "Step":
         """Return the step with at most `feed` releases; the others stay due."""
         left = max(self.feed - feed, 0)
         fed_at = self.fed_at
+
+        # The releases that are left out do not use up the rate.
         if fed_at is not None and rate:
             fed_at -= left / rate
 
@@ -221,6 +226,8 @@ def next_step(seen: Seen) -> Step:
         return _end(seen, stay)
     if fault := _fault(seen):
         return replace(stay, state=State.ABORTED, said=fault)
+
+    # Nothing is left to release, but the jobs in flight may still abort it.
     if seen.place >= seen.matched:
         return replace(stay, state=_phase(seen), said=None)
     if reason := _waits_for(seen):
@@ -230,6 +237,7 @@ def next_step(seen: Seen) -> Step:
 
     feed, fed_at = _feed(seen)
     late_before = None if seen.fed else seen.others_late
+
     return Step(
         state=_phase(seen),
         feed=feed,
@@ -247,11 +255,13 @@ def _end(seen: Seen, stay: Step) -> Step:
     are_all_canaries = seen.fed <= seen.canaries
     if are_all_canaries and seen.dead > seen.abort_share * seen.ended:
         return replace(stay, state=State.ABORTED, said=_too_many(seen))
+
     return replace(stay, state=State.DONE, said=None)
 
 
 def _delays_others(seen: Seen) -> bool:
     """Return True if regular jobs wait longer than before the first release."""
+    # Without canaries, latency is ignored; before its first release, it delays nobody.
     if not (seen.canaries and seen.fed):
         return False
 
@@ -264,11 +274,17 @@ def _held(seen: Seen, stay: Step) -> Step:
     before = seen.late_before or 0
     late = f"{_lateness(seen)}, {before:.0f} s when it began"
     since = min(seen.now, seen.held_since or seen.now)  # in case the clock was set back
+
     if seen.now - since > HELD_SECONDS:
         said = f"{late}; held for {HELD_SECONDS:.0f} s"
         return replace(stay, state=State.ABORTED, said=said)
 
-    return replace(stay, state=_phase(seen), said=late, held_since=since)
+    return replace(
+        stay,
+        state=_phase(seen),
+        said=late,
+        held_since=since,
+    )
 
 
 def _lateness(seen: Seen) -> str:
@@ -293,12 +309,19 @@ def total_rate(kind_rates: Mapping[str, float], kinds: int) -> float | None:
 def pace(
     rate: float | None, kind_rates: Mapping[str, float], kinds: int
 ) -> float | None:
-    """Return the rate that a campaign reaches at most; None if nothing limits it."""
+    """Return the rate that a campaign reaches at most; None if nothing limits it.
+
+    Args:
+        rate: jobs per second that the campaign may release.
+        kind_rates: kind -> redrives per second that its handler allows.
+        kinds: number of the campaign's kinds, also of kinds without such a limit.
+    """
     total = total_rate(kind_rates, kinds)
     if total is None:
         return rate
     if rate is None:
         return total
+
     return min(rate, total)
 
 
@@ -310,7 +333,14 @@ def exposure(canaries: int) -> int:
 
 
 def is_version(version: str, wanted: str) -> bool:
-    """Return True if a version matches; an invalid version matches only `===`."""
+    """Return True if a version matches; an invalid version matches only `===`.
+
+    Args:
+        wanted: a specifier such as >=1.4, or === and the exact text.
+
+    Raises:
+        ValueError: `wanted` is not a specifier.
+    """
     if wanted.startswith(EXACTLY):
         return version == wanted.removeprefix(EXACTLY)
 
@@ -328,6 +358,7 @@ def _phase(seen: Seen) -> State:
         return State.CANARY
     if seen.canaries and _ramp(seen) < _most_in_flight(seen.rate):
         return State.RAMP
+
     return State.RUNNING
 
 
@@ -340,6 +371,7 @@ def _fault(seen: Seen) -> str | None:
     in_a_row = window(share)
     if seen.window_dead > 2 * share * in_a_row:
         return f"{seen.window_dead} of {in_a_row} in a row died again"
+
     return _flapping(seen)
 
 
@@ -363,6 +395,7 @@ def _flapping(seen: Seen) -> str | None:
 def _base(seen: Seen) -> int:
     """Return the number of jobs whose deaths are judged: the canaries, or all ended."""
     if seen.ended <= seen.canaries:
+        # The first canaries that end are too few to judge by.
         return max(seen.canaries, 1)
     return max(seen.ended, MIN_ENDED, 1)
 
@@ -377,6 +410,7 @@ def _open(seen: Seen) -> list[str]:
     states = seen.breakers or {}
     is_open = {name for name, state in states.items() if state == "open"}
     wanted = seen.wanted_breakers or {}
+
     return sorted(is_open - wanted.keys())
 
 
@@ -388,6 +422,7 @@ def _waits_for(seen: Seen) -> str | None:
         return reason
     if seen.canaries and not seen.fed and seen.others_late > LATE_SECONDS:
         return _lateness(seen)
+
     return None
 
 
@@ -411,9 +446,11 @@ def _wrong_version(seen: Seen) -> str | None:
     wanted = seen.wanted_version
     if not wanted:
         return None
+
     are_wanted = [is_version(version, wanted) for version in seen.versions]
     if are_wanted and all(are_wanted):
         return None
+
     running = ", ".join(seen.versions) or "none"
     return f"version {wanted} is not what all workers of its kinds run: {running}"
 
@@ -429,7 +466,10 @@ def _feed(seen: Seen) -> tuple[int, float]:
     fed_at = _fed_until(seen, rate)
     seconds = seen.now + AHEAD_SECONDS - fed_at
     allowed = seconds * rate - seen.unclaimed
+
+    # A rounding error must not release one more job than is allowed.
     feed = max(min(room, math.ceil(allowed - 1e-6)), 0)
+
     return feed, _first_turn(seen, fed_at, rate) + feed / rate
 
 
@@ -448,6 +488,7 @@ def _first_turn(seen: Seen, fed_at: float, rate: float) -> float:
     first = max(fed_at, seen.now + seen.unclaimed / rate)
     if seen.is_late:
         return max(first, seen.now + AHEAD_SECONDS)
+
     return first
 
 

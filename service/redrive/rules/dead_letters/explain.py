@@ -96,6 +96,7 @@ class Condition(NamedTuple):
         """Return True if a job with these facts meets the condition."""
         is_there = self.field in facts
         mark = facts.get(self.field)
+
         match self.test:
             case Test.MISSING:
                 return not is_there
@@ -109,6 +110,7 @@ class Condition(NamedTuple):
                 return _is_number(mark) and mark >= self.value  # type: ignore[operator]
             case Test.AT_MOST:
                 return _is_number(mark) and mark <= self.value  # type: ignore[operator]
+            # Only a finding of two conditions is shown as BOTH; no single one has it.
             case Test.BOTH:
                 return False
 
@@ -195,10 +197,13 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
 
     looks = [part for look in _looks(bases) for part in _by_time(look, jobs)]
     found: list[Finding] = []
+
     for look in looks:
         is_about_content = look.fields is _is_content
+        # A payload that could not be read has no content to compare.
         known = list(filter(_is_read, jobs)) if is_about_content else jobs
         if len(known) >= MIN_JOBS:
+            # The comparisons share the chance of a false finding.
             found += _explained(known, look, LEVEL / len(looks))
 
     return sorted(found, key=_rank)[:MAX_FINDINGS]
@@ -213,6 +218,8 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
     whole = _enough(of_kind)
     others = _enough(base for base in bases if base.name == "other_kinds")
     read = _enough(map(_only_read, of_kind))
+
+    # All payloads could be read, so one comparison is enough.
     if whole is not None and read == whole:
         yield _Look(
             base=whole,
@@ -220,6 +227,7 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
             about=_is_any,
         )
         return
+
     if read is not None:
         yield _Look(
             base=read,
@@ -277,7 +285,10 @@ def _near(others: Sequence[Observed], jobs: Sequence[Observed]) -> list[Observed
 
 
 def _enough(bases: Iterable[Base]) -> Base | None:
-    return next((base for base in bases if len(base.jobs) >= MIN_BASE), None)
+    return next(
+        (base for base in bases if len(base.jobs) >= MIN_BASE),
+        None,
+    )
 
 
 def _is_read(job: Observed) -> bool:
@@ -300,6 +311,7 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
     every = _counted(jobs, look)
     paired = _paired(every, len(jobs), len(look.base.jobs))
     pairs = [pair for pair in combinations(paired, 2) if any(map(look.is_about, pair))]
+
     counted = list(filter(look.is_about, every))
     tests = len(counted) + 2 * len(pairs)
     trial = _Trial(
@@ -308,6 +320,7 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
         level=level,
         tries=tests,
     )
+
     single = trial.best_of_each_field(counted)
     if any(map(_is_clear, single)):
         return single
@@ -330,6 +343,7 @@ def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
         )
         for one in _conditions(jobs, others, look.fields)
     ]
+
     return [c for c in counted if not _tells_nothing(c, len(jobs), len(others))]
 
 
@@ -339,6 +353,7 @@ def _conditions(
     """Yield the conditions that enough of the jobs meet."""
     fields = {field for job in (*jobs, *others) for field in job.facts if knows(field)}
     least = max(2, math.ceil(MIN_SHARE * len(jobs)))
+
     for field in sorted(fields):
         yield from _of_field(field, jobs, others, least)
 
@@ -353,6 +368,7 @@ def _of_field(
     if len(marks) >= least:
         yield Condition(field, Test.PRESENT)
 
+    # The mark of a secret tells nothing but that the field is there.
     if SECRET not in marks and SECRET not in their_marks:
         yield from _by_type(field, marks, their_marks, least)
         yield from _by_value(field, marks, least)
@@ -376,6 +392,7 @@ def _by_type(
 
 
 def _by_value(field: str, marks: Iterable[Mark], least: int) -> Iterator[Condition]:
+    # By type as well, because True, 1 and 1.0 are equal.
     counts = Counter((type(mark), mark) for mark in marks)
     for (_, mark), count in counts.items():
         if count >= least and is_value(mark):
@@ -389,11 +406,14 @@ def _by_range(
     mine = _numbers(field, jobs)
     theirs = _numbers(field, others)
     values = sorted(value for value, _ in mine)
+
+    # A single value is a matter of `_by_value`.
     if len(values) < least or values[0] == values[-1]:
         return
     if max(_drift(mine), _drift(theirs)) > DRIFT:
         return
 
+    # The widest bounds, and bounds without the outermost twentieth of the jobs.
     few = len(values) // 20
     for place in sorted({0, few}):
         yield Condition(field, Test.AT_LEAST, values[place])
@@ -422,6 +442,7 @@ def _drift(pairs: Sequence[tuple[float, float]]) -> float:
 
     values = [value for value, _ in pairs]
     times = [at for _, at in pairs]
+
     return abs(correlation(values, times))
 
 
@@ -439,8 +460,10 @@ def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counte
     def rank(one: _Counted) -> tuple[float, int]:
         return -_more(one, jobs, others), _ORDER[one.condition.test]
 
+    # Nothing can add to a condition that none of the other jobs meets.
     likely = [c for c in counted if c.n >= jobs / 2 and c.others]
     likely.sort(key=rank)
+
     return _one_of_each(likely)[:MAX_PAIRED]
 
 
@@ -454,6 +477,7 @@ def _more(counted: _Counted, jobs: int, others: int) -> float:
 def _one_of_each(counted: Iterable[_Counted]) -> list[_Counted]:
     """Keep the simplest of several conditions that the same jobs meet."""
     kept: dict[tuple[int, int], _Counted] = {}
+    # In reverse, so that the first one, which ranks highest, replaces the others.
     for one in reversed(list(counted)):
         kept[one.jobs, one.others] = one
 
@@ -474,9 +498,11 @@ class _Trial(NamedTuple):
         n = _in_all(c.jobs for c in counted)
         base_n = _in_all(c.others for c in counted)
         gap = n / self.jobs - base_n / others
+
         if n < MIN_SHARE * self.jobs or gap < MIN_GAP:
             return None
 
+        # Bonferroni: the chance of any false finding among all tries.
         p = fisher(n, self.jobs, base_n, others) * self.tries
         if p > self.level:
             return None
@@ -533,6 +559,7 @@ def _one_of_each_field(findings: Iterable[Finding]) -> list[Finding]:
     """Keep the best finding of each field, and all values if the best is a value."""
     best: dict[str, Test] = {}
     kept: list[Finding] = []
+
     for finding in findings:
         field, test, _ = finding.conditions[0]
         is_best = field not in best
@@ -550,6 +577,7 @@ def _rank(finding: Finding) -> tuple[Any, ...]:
     """Return the sort key: clearest first, then simplest, and content last."""
     conditions = finding.conditions
     return (
+        # Rounded, so that errors of floating point do not decide between equals.
         -round(finding.g, 6),
         len(conditions),
         [_ORDER[c.test] for c in conditions],
@@ -564,6 +592,7 @@ def sentence(finding: Fields) -> str:
     met = finding["met"]
     jobs = finding["n"]
     base_met = finding["base_met"]
+
     return f"{met} of {jobs} {finding['says']}; {base_met} of {base} do"
 
 
@@ -573,6 +602,7 @@ def shown(finding: Finding, texts: Mapping[str, str]) -> Row:
     values = [_plain(c.value, texts) for c in conditions]
     tests = [str(c.test) for c in conditions]
     is_pair = len(conditions) > 1
+
     return {
         "field": " & ".join(c.field for c in conditions),
         "value": values if is_pair else values[0],
@@ -599,6 +629,7 @@ def _plain(value: Mark, texts: Mapping[str, str]) -> Mark:
 def _says(condition: Condition, value: Mark) -> str:
     field = condition.field
     text = json.dumps(value, ensure_ascii=False)
+
     match condition.test:
         case Test.MISSING:
             return f"have no {field}"

@@ -33,6 +33,7 @@ def order_of(text: str) -> "Version | None":
     """Return the value that orders a version; None if it has no order."""
     if len(text) > MAX_VERSION or not _ORDERED.fullmatch(text):
         return None
+
     from packaging.version import Version  # noqa: PLC0415 # few commands need it
 
     return Version(text.partition("+")[0])
@@ -47,6 +48,7 @@ def is_fixed(version: str, fixes: Iterable[str]) -> bool:
     this = order_of(version)
     orders = map(order_of, fixes)
     known = sorted(order for order in orders if order is not None)
+
     if this is None or not known:
         return False
     if this >= known[-1]:
@@ -59,9 +61,12 @@ def _is_covered(this: "Version", backport: "Version") -> bool:
     """Return True if a version is of the release line of a backport, and not older."""
     if this < backport:
         return False
+
     line = backport.release[:-1]
     places = len(line)
+    # A missing number counts as 0, so that 2 is of the release line of 2.0.1.
     padded = this.release + (0,) * places
+
     return padded[:places] == line
 
 
@@ -74,8 +79,13 @@ def fixed_among(versions: Iterable[str], fixes: Sequence[str]) -> str | None:
 def fixes_of(given: Sequence[str], died_in: Iterable[str]) -> list[str]:
     """Return the versions with the fix, sorted.
 
-    Raises ValueError if one has no order, or if the group has died in a version that
-    would have the fix.
+    Args:
+        given: versions as an operator writes them; spaces around them are ignored.
+        died_in: versions in which the group has died.
+
+    Raises:
+        ValueError: a version has no order, there are too many, or the group has died in
+            a version that would have the fix.
     """
     texts = dict.fromkeys(text.strip() for text in given)
     count = len(texts)
@@ -117,6 +127,7 @@ def state_of(group: Fields) -> str:
         return "open"
     if group["regressed_at"] is None:
         return "resolved"
+
     return "regressed"
 
 
@@ -130,4 +141,5 @@ def worded(group: Fields) -> str:
 
     deaths = sum(group["since"].values())
     versions = ", ".join(group["fixed_in"])
+
     return f"resolved in {versions} ({deaths} since)"

@@ -27,6 +27,9 @@ class Heal:
         canaries: number of dead letters of each group that go first. The others follow
             if these succeed.
         max_rate: limit of jobs of a group per second; None = as fast as they end.
+
+    Raises:
+        ValueError: a field is out of range; the text names it.
     """
 
     canaries: int = 3

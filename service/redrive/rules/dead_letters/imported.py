@@ -102,8 +102,10 @@ def read(fields: Fields, source: str) -> Imported:
     _check_names(fields)
     death = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
     _check_order(death["created_at"], death["died_at"])
+
     job = _job(fields, source, death["source_id"])
     secrets = secret_values([fields.get("payload"), fields.get("headers")])
+
     return Imported(
         job=job,
         failure=_failure(death, source, job["kind"], secrets),
@@ -144,6 +146,7 @@ def _failure(
 
 def frames(stack: str) -> list[Row]:
     """Return the places in a printed stack, outermost first; none if unknown."""
+    # Of a chain, Python prints the exception that was raised last at the end.
     text = stack[stack.rfind(_PYTHON_BEGINS) :] if _PYTHON_BEGINS in stack else stack
     for form in _STACKS:
         found = [_frame(place) for place in form.place.finditer(text)]
@@ -170,6 +173,7 @@ def _frame(place: re.Match[str]) -> Row:
 def _job(fields: Fields, source: str, source_id: str | None) -> CheckedJob:
     """Convert the fields to a job's fields; the origin is stored in the headers."""
     of_job = {name: fields[name] for name in OF_THE_JOB if name in fields}
+    # A null queue stands for the default, like a missing one.
     if of_job.get("queue", "") is None:
         del of_job["queue"]
     if of_job.get("payload", "") is None:
@@ -202,6 +206,7 @@ def _stack(name: str, value: object) -> str | None:
         lines = cast("list[object]", value)
         if not all(isinstance(line, str) for line in lines):
             raise InvalidJob(name, "must be a text, or a list of its lines")
+
         value = "\n".join(cast("list[str]", lines))
 
     return _text(name, value)

@@ -22,6 +22,7 @@ def origin(headers: Mapping[str, Any]) -> dict[str, str]:
     """
     if "source" not in headers:
         return {}
+
     found = {name: _at(headers, path) for name, path in PATHS.items()}
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
@@ -31,4 +32,5 @@ def _at(headers: Mapping[str, Any], path: Sequence[str]) -> Any:
     for parent in parents:
         found = headers.get(parent)
         headers = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
     return headers.get(name)

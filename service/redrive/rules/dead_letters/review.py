@@ -61,6 +61,7 @@ def redrives(campaigns: Sequence[Fields]) -> Row:
     cancelled = _sum(campaigns, "cancelled")
     ended = succeeded + dead_again
     in_flight = redriven - ended - cancelled
+
     return {
         "campaigns": len(campaigns),
         "redriven": redriven,
@@ -88,6 +89,7 @@ def owners(pairs: Iterable[Fields]) -> list[Row]:
     for pair in pairs:
         owner = pair["owner"]
         by_owner[owner].append(pair)
+
     found = starmap(_of_owner, by_owner.items())
     return sorted(found, key=itemgetter("open"), reverse=True)
 
@@ -126,6 +128,7 @@ def shown(found: Fields, cell: str | None = None) -> Review:
     period = now - found["since"]
     length = span(period.total_seconds())
     place = f" in {cell}" if cell else ""
+
     return Review(
         title=f"Dead letters{place}, the last {length}",
         headlines=list(_headlines(found)),
@@ -165,6 +168,7 @@ def _deaths(found: Fields) -> str:
     text = _DEATHS.format_map(found)
     if not found["is_more"]:
         return text
+
     return _AT_LEAST.format_map(found)
 
 
@@ -175,10 +179,12 @@ _AT_LEAST = "at least {new:,} new; at least {before:,} in the period before."
 def _redriven(sums: Fields) -> str:
     if not sums["redriven"]:
         return "Nothing was redriven."
+
     text = _SUMS.format_map(sums)
     rate = sums["success_rate"]
     if rate is None:
         return f"{text}."
+
     return f"{text}, success rate {rate:.0%}."
 
 
@@ -302,6 +308,7 @@ def _of_campaigns(found: Sequence[Fields], now: datetime, cell: str | None) -> S
     columns = ("campaign", "state", "by", "started", *counts, "why")
     right = frozenset({"campaign", *counts})
     rows = [_campaign(row, now, cell) for row in found[:MOST]]
+
     return Section(
         title="Redrives",
         columns=columns,
@@ -326,6 +333,7 @@ def _campaign(row: Fields, now: datetime, cell: str | None) -> Sequence[str]:
 def _age(at: datetime | None, now: datetime) -> str:
     if at is None:
         return ""
+
     age = ago(at, now)
     return f"{age} ago"
 
@@ -343,6 +351,7 @@ def _next_command(group: Fields) -> str:
     name = group["group"][:GROUP_LENGTH]
     if group["category"] in EXPLAINED:
         return f"redrive dlq explain {name}"
+
     return f"redrive campaign plan --group {name}"
 
 
@@ -356,6 +365,7 @@ def text(review: Review) -> str:
     headlines = "\n".join(review.headlines)
     tables = map(_titled, review.sections)
     parts = [review.title, headlines, *tables]
+
     if review.commands:
         lines = starmap(_commented, review.commands)
         commands = "\n".join(lines)
@@ -378,10 +388,12 @@ def _aligned(section: Section) -> str:
     """Return the rows with columns of equal width, indented."""
     if not section.rows:
         return f"  {section.empty}"
+
     columns: list[list[str]] = []
     for place, name in enumerate(section.columns):
         cells = map(itemgetter(place), section.rows)
         columns.append(_padded(name, cells, section.right))
+
     return "\n".join(map(_indented, zip(*columns, strict=True)))
 
 
@@ -396,6 +408,7 @@ def _padded(name: str, cells: Iterable[str], right: Container[str]) -> list[str]
     width = max(map(len, shown))
     if name in right:
         return [cell.rjust(width) for cell in shown]
+
     return [cell.ljust(width) for cell in shown]
 
 
@@ -403,6 +416,7 @@ def markdown(review: Review) -> str:
     """Return a review as Markdown."""
     title = f"# {review.title}"
     parts = [title, _listed(review.headlines)]
+
     for section in review.sections:
         title = f"## {section.title}"
         parts += [title, _table(section)]
@@ -427,9 +441,11 @@ def _listed(lines: Iterable[str], mark: str = "-") -> str:
 def _table(section: Section) -> str:
     if not section.rows:
         return section.empty
+
     rules = [_rule(name, section.right) for name in section.columns]
     rows = [map(_code, row) for row in section.rows]
     lines = [section.columns, rules, *rows]
+
     return "\n".join(map(_row, lines))
 
 
@@ -448,8 +464,11 @@ def _code(cell: str) -> str:
     """Return a code span that fits into a table, with no backtick and no bar."""
     if not cell:
         return ""
+
+    # A backslash does not escape a backtick inside a code span.
     without_backtick = escaped(cell).replace("`", "'")
     safe = without_backtick.replace("|", "/")
+
     return f"`{safe}`"
 
 
@@ -459,6 +478,7 @@ def html(review: Review) -> str:
     headlines = _tagged("li", map(_html, review.headlines))
     sections = "\n".join(map(_html_section, review.sections))
     commands = _html_commands(review.commands)
+
     return _PAGE.format(
         title=title,
         headlines=headlines,
@@ -480,6 +500,7 @@ def _html_commands(commands: Iterable[tuple[str, str]]) -> str:
     listed = _tagged("li", starmap(_html_line, commands))
     if not listed:
         return ""
+
     return f"<h2>{NEXT}</h2><ul>{listed}</ul>"
 
 
@@ -493,9 +514,11 @@ def _html_section(section: Section) -> str:
     title = f"<h2>{section.title}</h2>"
     if not section.rows:
         return f"{title}<p>{section.empty}</p>"
+
     head = _tagged("th", section.columns)
     rows = map(_html_row, section.rows)
     lines = _tagged("tr", [head, *rows])
+
     return f'{title}<table cellpadding="4">{lines}</table>'
 
 
@@ -527,6 +550,7 @@ def _slack_part(review: Review) -> str:
     headlines = _listed(review.headlines, "•")
     tables = _fenced(review)
     fence = f"\n```{tables}```" if tables else ""
+
     return f"*{title}*\n{headlines}{fence}"
 
 
@@ -535,8 +559,10 @@ def _fenced(review: Review) -> str:
     tables = map(_titled, review.sections[:2])
     words = (words for _, words in review.commands[:3])
     commands = "\n".join(words)
+
     text = "\n\n".join([*tables, commands])
     safe = text.rstrip().replace("`", "'")
+
     return _slack_escaped(safe)
 
 

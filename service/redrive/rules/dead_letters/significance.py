@@ -20,9 +20,11 @@ def g_test(n: int, of: int, base_n: int, base_of: int) -> float:
         (base_n, base_of, met),
         (base_of - base_n, base_of, total - met),
     )
+
     return 2 * sum(
         observed * math.log(observed * total / (row * column))
         for observed, row, column in cells
+        # x * log(x) tends to 0 with x.
         if observed
     )
 
@@ -31,13 +33,19 @@ def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
     """Return the chance that the first set has `n` or more that meet a condition."""
     total = of + base_of
     met = n + base_n
+
+    # In logarithms, because factorials exceed the range of a float.
     ways = _log_choose(of, n) + _log_choose(base_of, base_n)
     term = chance = math.exp(ways - _log_choose(total, met))
+
     for k in range(n, min(of, met)):
+        # The next term of the hypergeometric distribution, from the one before it.
         rising = (of - k) * (met - k)
         falling = (k + 1) * (base_of - met + k + 1)
         term *= rising / falling
         chance += term
+
+        # All further terms together are too small to matter.
         if term < chance * 1e-12:
             break
 

@@ -65,6 +65,7 @@ class Terms:
             text = given.get(name, "").strip()
             if text:
                 values[term.attribute] = read_term(name, text, now)
+
         return cls(**values)
 
     def risk(self, matched: int) -> str:
@@ -72,6 +73,7 @@ class Terms:
         first = min(self.canaries, matched)
         most = min(exposure(self.canaries), matched)
         share = f"{self.abort_share:.0%}"
+
         return (
             f"{first} go first; if more than {share} of any ten die again, it stops after"
             f" at most {most:,}"
@@ -96,7 +98,14 @@ def usual_canaries(matched: int, *, are_named: bool) -> int:
 
 
 def read_term(name: str, text: str, now: datetime) -> Any:
-    """Parse the text of one term. Raises BadTerm."""
+    """Parse the text of one term.
+
+    Args:
+        now: instant from which a delay counts.
+
+    Raises:
+        BadTerm: the text is invalid.
+    """
     term = _TERMS[name]
     try:
         return term.read(text, now)
@@ -126,6 +135,7 @@ def _read_start(text: str, now: datetime) -> datetime:
     delay = seconds(text)
     if delay is None:
         return instant(text, now)
+
     return now + timedelta(seconds=delay)
 
 
@@ -136,6 +146,7 @@ def _read_breakers(text: str, _: datetime) -> dict[str, str]:
             continue
 
         name, _colon, state = part.strip().partition(":")
+        # Postgres cannot store NUL.
         if not name or state not in BREAKER_STATES or "\0" in name:
             raise ValueError
 
@@ -145,6 +156,7 @@ def _read_breakers(text: str, _: datetime) -> dict[str, str]:
 
 
 def _read_version(text: str, _: datetime) -> str:
+    # Only to reject a text that is no specifier.
     is_version("1", text)
     return text
 

@@ -83,6 +83,7 @@ class Seen:
         """Return the campaigns that are started, the leader first."""
         found: dict[str, Member] = {}
         followers = self.members.keys() - {self.cell}
+
         for cell in (self.cell, *sorted(followers)):
             member = self.members.get(cell)
             if member is not None:
@@ -98,6 +99,7 @@ def who_leads(counts: Mapping[str, int | None]) -> str | None:
         counts: cell -> its matching dead letters; None = the cell does not answer.
     """
     known = {cell: count for cell, count in counts.items() if count}
+    # Sorted, so that all drivers choose the same one of equal cells.
     return max(sorted(known), key=known.__getitem__, default=None)
 
 
@@ -116,6 +118,7 @@ def shares(
 
     mean = sum(known) / len(known)
     weights: dict[str, float] = {}
+
     for cell, count in counts.items():
         if count is None:
             weights[cell] = mean
@@ -156,6 +159,7 @@ def left(seen: Seen, act: Act, why: str) -> list[Action]:
 
     reason = f"{seen.leader}: {why}"[:REASON_LENGTH]
     cells = _unfinished(seen) if act is Act.CANCEL else _going(seen)
+
     return [Action(cell, act, reason) for cell in cells]
 
 
@@ -178,11 +182,14 @@ def _cancels(seen: Seen, leader: Member) -> list[Action]:
 
 def _stopped(seen: Seen, leader: Member) -> str | None:
     """Return why no campaign may redrive anything now; None if they may."""
+    # An aborted follower shows that the cause is not fixed, in whichever cell it is.
     for cell, member in seen.started.items():
         if member.state is State.ABORTED and cell != seen.cell:
             return f"{cell}:{member.campaign} aborted: {member.said}"
+
     if leader.state in {State.PAUSED, State.ABORTED}:
         return leader.said or ""
+
     return None
 
 
@@ -203,7 +210,9 @@ def _is_proven(leader: Member) -> bool:
 def _continue(seen: Seen) -> list[Action]:
     """Start the missing followers, and resume each that a driver paused."""
     acts: dict[str, Act] = {}
+    # A cell that does not answer is not among the members, and is started later.
     followers = seen.cells & seen.members.keys() - {seen.cell}
+
     for cell in sorted(followers):
         member = seen.members[cell]
         if member is None:
@@ -238,10 +247,12 @@ def _mark(leader: str) -> str:
 def is_over(seen: Seen) -> bool:
     """Return True if there is nothing left to drive."""
     leader = seen.leading
+    # Something may still change: a change is due, or a campaign is under way.
     if leader is None or due(seen) or any(map(_moves, seen.started.values())):
         return False
     if leader.state is State.CANCELLED or _stopped(seen, leader) is not None:
         return True
+
     return all(seen.members.get(cell) for cell in seen.cells)
 
 
@@ -258,7 +269,9 @@ def outcome(seen: Seen) -> State:
         return State.ABORTED
     if states == {State.DONE}:
         return State.DONE
+
     leader = seen.leading
     if leader and leader.state is not State.DONE:
         return leader.state
+
     return State.PAUSED

@@ -50,7 +50,11 @@ class NotApplicable(RedriveError):
 
 
 def decode(text: str | bytes) -> Any:
-    """Read JSON and keep its numbers as written. Raises InvalidJob."""
+    """Read JSON and keep its numbers as written.
+
+    Raises:
+        InvalidJob: the text is not JSON, or is nested too deeply.
+    """
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -58,9 +62,14 @@ def decode(text: str | bytes) -> Any:
 
 
 def encode(payload: Any) -> str:
-    """Return a payload as JSON text. Raises InvalidJob if no job can have it."""
+    """Return a payload as JSON text.
+
+    Raises:
+        InvalidJob: no job can have this payload; `path` and `rule` say why.
+    """
     try:
         text = _encode(payload).decode()
+        # Decoded again, because the check knows no Decimal.
         plain = msgspec.json.decode(text)
     except UnicodeEncodeError:
         rule = "contains a lone surrogate, which is not text"
@@ -78,7 +87,11 @@ def indented(payload: Any) -> str:
 
 
 def read_patch(text: str) -> Patch:
-    """Read a JSON Patch. Raises InvalidJob with the faulty operation and member."""
+    """Read a JSON Patch.
+
+    Raises:
+        InvalidJob: the text is no patch; `path` names the operation and its member.
+    """
     if len(text.encode(errors="replace")) > MAX_PAYLOAD_BYTES:
         raise InvalidJob(PATCH, f"at most {MAX_PAYLOAD_BYTES} bytes")
 
@@ -114,6 +127,8 @@ def _check(where: str, operation: Any) -> None:
     for member in NEEDS[name]:
         if member not in members:
             raise InvalidJob(where, f"{name} needs {member}")
+
+        # A value may be any JSON. The other members are paths.
         if member != "value":
             _check_pointer(f"{where}.{member}", members[member])
 
@@ -129,11 +144,18 @@ def _is_pointer(text: Any) -> bool:
         jsonpatch.JsonPointer(text)
     except (jsonpatch.JsonPointerException, TypeError, AttributeError):
         return False
+
     return isinstance(text, str)
 
 
 def apply(patch: Patch, payload: Any) -> Any:
-    """Apply a patch to a copy of a payload. Raises NotApplicable, InvalidJob."""
+    """Apply a patch to a copy of a payload.
+
+    Raises:
+        NotApplicable: the payload lacks a value that the patch names, or a test failed.
+        InvalidJob: copies made the payload too large.
+    """
+    # A copy, because the operations change it in place.
     made = _decode(_encode(payload))
     for n, operation in enumerate(patch):
         made = _applied(n, operation, made)
@@ -146,6 +168,7 @@ def apply(patch: Patch, payload: Any) -> Any:
 
 def _applied(n: int, operation: Operation, payload: Any) -> Any:
     """Apply the operation with number `n` to the payload itself."""
+    # A copy, because its value becomes a part of the payload, which may change again.
     single = jsonpatch.JsonPatch([copy.deepcopy(operation)])
     try:
         return single.apply(payload, in_place=True)
@@ -166,8 +189,10 @@ def difference(shown: Any, edited: Any) -> Patch:
     Raises:
         InvalidJob: the patch would write the placeholder of a hidden secret.
     """
+    # The library compares values by their text, and json.dumps() knows no Decimal.
     found = jsonpatch.JsonPatch.from_diff(shown, edited, dumps=_in_order)
     patch = cast("list[Operation]", found.patch)
+
     for operation in patch:
         if HIDDEN.encode() in _encode(operation.get("value")):
             path = PAYLOAD + operation["path"].replace("/", ".")
@@ -221,4 +246,5 @@ def diff(before: Any, after: Any, title: str) -> list[str]:
     old = indented(before).splitlines()
     new = indented(after).splitlines()
     edited = f"{title}, edited"
+
     return list(difflib.unified_diff(old, new, title, edited, lineterm=""))

@@ -68,6 +68,8 @@ def facts_of(  # noqa: PLR0913 # the parts of a job
     if not isinstance(payload, dict):
         content["payload"] = {}
 
+    # Bounded first, so that the search for secrets is bounded, too. `header` and
+    # `payload` are one level more.
     hidden = redact(_bounded(content, MAX_DEPTH + 1), declared, secrets)
     found = dict(_marked(hidden, "", texts))
     if not isinstance(payload, dict):
@@ -117,6 +119,7 @@ def _bounded_members(items: Fields, depth: int) -> dict[str, Any]:
         if is_too_deep or not _NAME.fullmatch(name):
             continue
 
+        # Only the length of a list is left, and its name says so.
         suffix = "[]" if isinstance(inner, list) else ""
         found[name + suffix] = _bounded(inner, depth - 1)
 
@@ -134,6 +137,7 @@ def _marked(
     room = MAX_FIELDS
     for name, inner in cast("Fields", value).items():
         for found in _marked(inner, f"{path}.{name}" if path else name, texts):
+            # A name may be a secret itself.
             if room and scrub(name) == name:
                 room -= 1
                 yield found
@@ -150,6 +154,7 @@ def _mark(value: Any, texts: MutableMapping[str, str] | None) -> Mark:
 
 
 def _mark_of_text(text: str, texts: MutableMapping[str, str] | None) -> str:
+    # Redaction came first, so its placeholder shows where a secret was.
     if HIDDEN in text:
         return SECRET
     if text == LONG or _TIME.match(text):

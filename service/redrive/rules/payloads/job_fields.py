@@ -260,6 +260,7 @@ def check_job(fields: Mapping[str, Any]) -> CheckedJob:
         path = "kind"
         rule = "is missing"
         raise InvalidJob(path, rule)
+
     if len(fields) > FEW or "payload" not in fields:
         _check_together(job, fields)
 

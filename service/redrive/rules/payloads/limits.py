@@ -80,6 +80,7 @@ def check_key(field: str, value: object) -> str | None:
     key = check_text(field, value)
     if key is not None and key.startswith(UNIQUE):
         raise InvalidJob(field, f"must not begin with {UNIQUE}")
+
     return key
 
 
@@ -126,7 +127,7 @@ def check_duration(field: str, value: Any) -> float | None:
 
 
 def check_delay(field: str, value: Any) -> float | None:
-    """Return a delay in seconds, or None; 0 is allowed. Raises InvalidJob."""
+    """Return a delay in seconds, which may be 0, or None; else raise InvalidJob."""
     if value in (0, NO_TIME):
         return 0.0
     return check_duration(field, value)
@@ -154,6 +155,7 @@ def check_on_conflict(field: str, value: object) -> str | None:
     choices = (None, "skip", "replace")  # a tuple: the value may be unhashable
     if value in choices:
         return cast("str | None", value)
+
     raise InvalidJob(field, "must be skip or replace")
 
 
@@ -177,12 +179,23 @@ def check_instant(field: str, value: object) -> datetime | None:
 
 
 def encode_payload(field: str, value: Any) -> str:
-    """Return a payload as JSON text; None is an empty one. Raises InvalidJob."""
+    """Return a payload as JSON text; None is an empty one.
+
+    Args:
+        field: path of the payload in errors.
+
+    Raises:
+        InvalidJob: a value is not JSON, or the payload is too large or too deep.
+    """
     return encode_object(field, {} if value is None else value, MAX_PAYLOAD_BYTES)
 
 
 def encode_headers(field: str, value: Any) -> str:
-    """Return headers as JSON text, `{}` for None. Raises InvalidJob."""
+    """Return headers as JSON text, `{}` for None.
+
+    Raises:
+        InvalidJob: a value is not JSON, or the headers are too large or too deep.
+    """
     if not value:  # almost every job has none
         return "{}"
     return encode_object(field, value, MAX_HEADER_BYTES)
@@ -191,8 +204,13 @@ def encode_headers(field: str, value: Any) -> str:
 def encode_object(field: str, value: Any, max_bytes: int) -> str:
     """Return `value` as the JSON text of an object that every worker can read.
 
-    `value` is a mapping or a pydantic model. Raises InvalidJob with the path of the
-    first invalid value.
+    Args:
+        field: path of the object in errors.
+        value: a mapping or a pydantic model.
+
+    Raises:
+        InvalidJob: a value is not JSON, or the object is too large or too deep; `path`
+            leads to the first such value.
     """
     if _are_plain((value,), 0) and isinstance(value, dict):
         try:
@@ -200,6 +218,7 @@ def encode_object(field: str, value: Any, max_bytes: int) -> str:
         except UnicodeEncodeError:
             pass  # the slow check finds the text
         else:
+            # Otherwise the slow check finds the path of the fault.
             if len(body) <= max_bytes and b"\\u0000" not in body:
                 return body.decode()
 
@@ -304,6 +323,7 @@ def _fault_of_number(number: float) -> str:
         return ""
     if isinstance(number, float):
         return "number must be finite"
+
     return "number outside the range of a double"
 
 

@@ -121,9 +121,11 @@ def redact(
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return value
 
+    # A number may be a secret, too, such as the number of a card.
     text = str(value)
     if scrub(text, secrets) == text:
         return value
+
     return HIDDEN
 
 
@@ -132,9 +134,12 @@ def _redacted(
 ) -> dict[str, Any]:
     named = _values_by_name(items, declared)
     shown: dict[str, Any] = {}
+
     for key, item in items.items():
         is_hidden = is_secret(key, declared) or key in named
         value = HIDDEN if is_hidden else redact(item, declared, secrets)
+
+        # A key is a text of the producer, too, so it may contain a secret.
         shown[scrub(key, secrets)] = value
 
     return shown
@@ -150,6 +155,7 @@ def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
     found: set[str] = set()
     for text in _secrets(value, declared, hidden=False):
         if len(text) >= SHORTEST_SECRET:
+            # One more than the limit tells `_known` that the set is not complete.
             found.add(text)
             if len(found) > MAX_SECRETS:
                 break
@@ -185,9 +191,11 @@ def _may_be_searched(value: str) -> bool:
 def scrub(text: str, secrets: Collection[str] = ()) -> str:
     """Return a text without credentials: known secret values and known forms."""
     spans = list(_found(text, secrets))
+    # Look-alike letters and escapes may hide a secret from the patterns.
     if not text.isascii() or _INVISIBLE.search(text):
         seen = _as_seen(text)
         for start, end in _found(seen.text, secrets):
+            # An empty match has no place in the original text.
             if start < end:
                 spans.append(seen.original(start, end))
 
@@ -242,9 +250,11 @@ def _are_secret(words: list[str]) -> bool:
         return True
 
     singular = [_SINGULAR.get(word, word) for word in words]
+    # A number at the end counts several of them, as in `card_2`.
     has_number = len(words) > 1 and words[-1].isdigit()
     last = singular[-2:-1] if has_number else singular[-1:]
     pairs = map(" ".join, pairwise(singular))
+
     return (
         not like.WORDS.isdisjoint(singular)
         or not like.LAST_WORDS.isdisjoint(last)
@@ -258,6 +268,7 @@ def _is_about_one(words: list[str]) -> bool:
         return False
     if words[-1] in like.DESCRIBING:
         return True
+
     return words[-1] == "tokens" and words[0] in like.COUNTING
 
 
@@ -269,6 +280,8 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
     yield from _named(text)
     folded = text.lower()
     likely = [leaks for hint, leaks in _HINTS if hint in folded]
+
+    # A leak may have several hints, but its pattern is tried once.
     for leak in dict.fromkeys(chain.from_iterable(likely)):
         yield from _leaked(leak, text)
 
@@ -277,9 +290,11 @@ def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
 def _unnamed(text: str) -> Iterator[Span]:
     """Yield the positions of credentials that only their form gives away."""
+    # Most texts have no run of characters that is long enough for a form.
     if like.LONG.search(text):
         for found in like.FORMS.finditer(text):
             yield found.span()
+
     for form, is_right in _CHECKED:
         for found in form.finditer(text):
             if is_right(found[0]):
@@ -292,6 +307,7 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
     If the search takes too long, the whole text is one position.
     """
     whole = (0, len(text))
+    # The set may not be complete, so any part of the text may be secret.
     if len(secrets) > MAX_SECRETS:
         yield whole
         return
@@ -318,6 +334,7 @@ def _places(form: str, text: str) -> Iterator[Span]:
 
 def _forms(secret: str) -> set[str]:
     """Return the forms of a text inside another text, if it is long enough."""
+    # Such a text looks the same in all writings.
     if secret.isascii() and secret.isalnum():
         if len(secret) >= SHORTEST_SECRET:
             return {secret}
@@ -346,6 +363,7 @@ def _end_of(form: str, text: str, start: int) -> int:
 
 def _named(text: str) -> Iterator[Span]:
     """Yield the secret values in `name=value` and `name: value`."""
+    # Most texts have none of the signs, and this is cheaper than the pattern.
     if ":" not in text and "=" not in text and "%3" not in text:
         return
 
@@ -354,6 +372,8 @@ def _named(text: str) -> Iterator[Span]:
         name = found["name"]
         if name in _SPACED:
             name = _both_words(text, found)
+
+        # A name inside the value before it is a part of that value.
         if found.start() < end or not _gives_secret(text, found, name):
             continue
 
@@ -375,9 +395,11 @@ def _both_words(text: str, found: re.Match[str]) -> str:
     if text[start - 1 : start] != " ":
         return found["name"]
 
+    # The longest first word of a pair has 15 letters.
     before = text[max(0, start - 16) : start].split()
     if before:
         return f"{before[-1]}_{found['name']}"
+
     return found["name"]
 
 
@@ -386,6 +408,8 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
     first = text[start : start + 1]
     if first and first in "[{(":
         return _end_of_brackets(text, start)
+
+    # The value of such a header may have several words.
     if first not in {'"', "'", "\\"} and like.REST_OF_LINE.search(name.lower()):
         return _end_of_line(text, found)
 
@@ -399,6 +423,7 @@ def _end_of_line(text: str, found: re.Match[str]) -> int:
     stops = r"\r\n"
     if before in {'"', "'"}:
         stops += before
+
     end = re.compile(f"[{stops}]").search(text, found.end())
     return len(text) if end is None else end.start()
 
@@ -411,6 +436,7 @@ def _end_of_brackets(text: str, start: int) -> int:
             depth += 1
         elif found[0] in "]})":
             depth -= 1
+
         if not depth:
             return found.end()
 
@@ -425,11 +451,14 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
     start = found.end()
     if not like.REST_OF_LINE.search(name.lower()) and _is_prose(text, start):
         return True
+
+    # An address follows its colon at once, as in token-service:8080.
     if found["quote"] or found["space"] or not text[start : start + 1].isalnum():
         return False
     if text[found.start() - 1 : found.start()] == ":":  # arn:aws:secretsmanager:...
         return True
 
+    # A short number is the secret itself then, and no port.
     has_digits = _last_word(name) in like.DIGITS
     return not has_digits and _ADDRESS.match(text, start) is not None
 
@@ -439,6 +468,7 @@ def _is_prose(text: str, start: int) -> bool:
     found = _PLAIN_WORD.match(text, start)
     if found is None:
         return False
+
     return bool(found["more"]) or found["word"].lower() in like.PROSE
 
 
@@ -460,6 +490,7 @@ def _leaked(leak: like.Leak, text: str) -> Iterator[Span]:
             continue
         if has_name and _is_prose(text, start):
             continue
+
         yield (start, end)
 
 
@@ -474,6 +505,8 @@ def _is_card(text: str) -> bool:
     """Return True for a card number: a known issuer and Luhn digit (ISO/IEC 7812-1)."""
     digits = "".join(str(int(c)) for c in text if c.isdigit())
     signs = {c for c in text if not c.isdigit()}
+
+    # A card number is written with one separator throughout, or with none.
     if len(signs) > 1 or not like.ISSUERS.fullmatch(digits):
         return False
 
@@ -484,6 +517,7 @@ def _luhn_sum(digits: str) -> int:
     """Add the digits; from the right, each second one is doubled first."""
     plain = sum(map(int, digits[-1::-2]))
     doubled = 0
+
     for digit in digits[-2::-2]:
         tens, ones = divmod(2 * int(digit), 10)
         doubled += tens + ones
@@ -498,6 +532,7 @@ def _is_signed(text: str) -> bool:
         return False
     if like.SIGNED_HEAD.search(head):
         return True
+
     return like.SIGNED_BODY.match(text) is not None
 
 
@@ -506,6 +541,7 @@ def _is_iban(text: str) -> bool:
     code = "".join(filter(str.isalnum, text))
     turned = code[4:] + code[:4]
     digits = "".join(str(int(c, 36)) for c in turned)
+
     return int(digits) % 97 == 1
 
 
@@ -537,7 +573,9 @@ def _as_seen(text: str) -> _Seen:
     seen: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
+
     for found in _CHARACTER.finditer(text):
+        # A character may look like several others, or like none.
         for plain in _plain(found[0]):
             seen.append(plain)
             starts.append(found.start())
@@ -558,11 +596,13 @@ def _plain(character: str) -> str:
     """
     if len(character) > 1:
         character = _unescaped(character)
+    # These are control characters, but a reader sees the space between two words.
     if character in "\t\r\n":
         return character
 
     parts = unicodedata.normalize("NFKD", character)
     shown = [part for part in parts if unicodedata.category(part) not in _UNSEEN]
+
     return "".join(shown).translate(like.LOOK_ALIKES)
 
 
@@ -579,6 +619,7 @@ def _without(spans: Iterable[Span], text: str) -> str:
     """Return the text with these spans hidden; overlapping or adjacent ones are one."""
     parts: list[str] = []
     place = 0
+
     for start, end in sorted(spans):
         if start > place or not parts:
             parts += [text[place:start], HIDDEN]

@@ -23,9 +23,11 @@ def _revealed(shown: Any, kept: Any) -> Any:
         return _text_of(kept.get_secret_value())
 
     if isinstance(shown, dict) and isinstance(kept, dict):
+        # Paired by position, because only one of the dumps has all keys as texts.
         fields = cast("dict[str, Any]", shown)
         twins = cast("dict[Any, Any]", kept).values()
         values = _each(list(fields.values()), list(twins))
+
         return dict(zip(fields, values, strict=True))
 
     if isinstance(shown, list) and isinstance(kept, (list, tuple)):

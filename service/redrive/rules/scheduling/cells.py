@@ -37,7 +37,10 @@ def cell_of(
 
     there = (moved or {}).get(key)
     if there is None:
-        return max(names, key=lambda name: sha256(f"{name}\0{key}".encode()).digest())
+        return max(
+            names,
+            key=lambda name: sha256(f"{name}\0{key}".encode()).digest(),
+        )
     if there not in names:
         msg = f"moved has cell {there!r}; it must be one of {', '.join(names)}"
         raise ValueError(msg)
@@ -60,4 +63,5 @@ def parted(written: str) -> tuple[str | None, str]:
     cell, separator, number = written.rpartition(SEPARATOR)
     if not separator:
         return None, written
+
     return cell, number

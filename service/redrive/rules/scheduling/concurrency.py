@@ -74,6 +74,7 @@ def of_rate(jobs: float) -> str:
     """Format jobs per second as a rate, in the shortest unit with a whole number."""
     for unit, seconds in _UNITS.items():
         number = jobs * seconds
+        # A rate from a text is not exact: 20/1m is a third of a job per second.
         if number > 0 and math.isclose(number, round(number), rel_tol=1e-9):
             return f"{round(number)}/{unit}"
 

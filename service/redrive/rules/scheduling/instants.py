@@ -13,9 +13,23 @@ def duration(length: float) -> str:
     """Format seconds with their two largest units: 42 s, 12 min, 3 h 12 min, 2 d 5 h."""
     whole = max(int(length), 0)
     if whole >= _DAY:
-        return _two_units(whole, large=_DAY, name="d", small=_HOUR, small_name="h")
+        return _two_units(
+            whole,
+            large=_DAY,
+            name="d",
+            small=_HOUR,
+            small_name="h",
+        )
+
     if whole >= _HOUR:
-        return _two_units(whole, large=_HOUR, name="h", small=_MINUTE, small_name="min")
+        return _two_units(
+            whole,
+            large=_HOUR,
+            name="h",
+            small=_MINUTE,
+            small_name="min",
+        )
+
     if whole >= _MINUTE:
         minutes = whole // _MINUTE
         return f"{minutes} min"
@@ -28,6 +42,7 @@ def _two_units(whole: int, large: int, name: str, small: int, small_name: str) -
     less = rest // small
     if not less:
         return f"{count} {name}"
+
     return f"{count} {name} {less} {small_name}"
 
 
@@ -36,6 +51,7 @@ def seconds(text: str) -> float | None:
     found = _DURATION.match(text.strip())
     if found:
         return float(found[1]) * _UNIT_SECONDS[found[2]]
+
     return None
 
 

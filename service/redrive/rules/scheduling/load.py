@@ -42,4 +42,5 @@ def load_of(
         return Load.BACKLOG
     if is_settling and has_free_slots and not has_undelivered:
         return Load.CLAIM_FIRST
+
     return Load.STEADY

@@ -39,6 +39,7 @@ def longest_gap(schedule: str) -> timedelta:
     times = _runs(schedule, minute, hour, "*", "*", "*", within=DAY)
     days = _runs(schedule, "0", "0", *date, within=YEARS)
     nights = _longest(days, YEARS) - (times[-1] - times[0])
+
     return max(nights, _longest(times, nights))
 
 
@@ -67,7 +68,10 @@ def cron_fields(schedule: str) -> list[str]:
 
 
 def _longest(runs: list[datetime], default: timedelta) -> timedelta:
-    return max((b - a for a, b in pairwise(runs)), default=default)
+    return max(
+        (b - a for a, b in pairwise(runs)),
+        default=default,
+    )
 
 
 def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
@@ -75,6 +79,7 @@ def _runs(schedule: str, *fields: str, within: timedelta) -> list[datetime]:
     from cronsim import CronSim, CronSimError  # noqa: PLC0415 # most kinds have no schedule
 
     try:
+        # CronSim yields the runs after an instant, and START itself may be one.
         runs = CronSim(" ".join(fields), START - timedelta(minutes=1))
         found = list(takewhile(lambda run: run < START + within, runs))
     except CronSimError as error:

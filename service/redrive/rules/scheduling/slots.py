@@ -115,6 +115,8 @@ def plan(cron: str, tz: str, catch_up: str, next_at: datetime, now: datetime) ->
     next_at = next_at.astimezone(UTC)
     now = now.astimezone(UTC)
     lately = partial(_lately, cron, tz, now=now)
+
+    # Without catching up, only slots of the last minute are fired.
     slots = lately(max(next_at, now - ON_TIME), most=MOST_MISSED)
     if catch_up == "all":
         slots = lately(next_at, most=MOST_MISSED)
@@ -156,6 +158,7 @@ def slots_after(cron: str, tz: str, after: datetime) -> Iterator[datetime]:
         runs = CronSim(fields, after.astimezone(zone))
     else:
         runs = _multiples(every, after)
+
     return _rising(runs, after)
 
 
@@ -184,7 +187,10 @@ def _lately(
     while True:
         start = max(since, now - span)
         found = list(
-            takewhile(lambda slot: slot <= now, slots_after(cron, tz, start - _INSTANT))
+            takewhile(
+                lambda slot: slot <= now,
+                slots_after(cron, tz, start - _INSTANT),
+            )
         )
         if start == since or len(found) >= most:
             return found[-most:]
