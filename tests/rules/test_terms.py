@@ -78,3 +78,9 @@ def test_the_risk_counts_no_more_than_there_are() -> None:
 
     assert text.startswith("2 go first; if more than 10% of any ten die again")
     assert text.endswith("it stops after at most 2")
+
+
+def test_without_canaries_the_risk_is_all_of_them() -> None:
+    text = Terms(canaries=0).risk(12_000)
+
+    assert text == "none go first, so all 12,000 may die again before it stops"

@@ -70,6 +70,9 @@ class Terms:
 
     def risk(self, matched: int) -> str:
         """Describe how many dead letters die again at most if the cause persists."""
+        if not self.canaries:
+            return f"none go first, so all {matched:,} may die again before it stops"
+
         first = min(self.canaries, matched)
         most = min(exposure(self.canaries), matched)
         share = f"{self.abort_share:.0%}"
