@@ -24,8 +24,14 @@ def read_bundle_of(job: int, reveal: "Reveal | None", settings: "Settings") -> R
 
     with database(settings) as conn:
         why = reveal and reveal.why
-        bundle = export(conn, job, actor=settings.who(), why=why)
+        bundle = export(
+            conn,
+            job,
+            actor=settings.who(),
+            why=why,
+        )
 
     if bundle is None:
         raise NotFound(no_letter(job))
+
     return bundle

@@ -34,6 +34,7 @@ def set_differing(
         held = read(conn)
         changed = [value for value in wanted if value not in held]
         described = [describe(value) for value in changed]
+
         if changed:
             listed = ", ".join(described)
             change.agree(question.format(listed))

@@ -21,6 +21,7 @@ def unknown(conn: Connection, what: str, name: str) -> str | None:
     known = column(conn, query)
     if name in known:
         return None
+
     return f"no job has been {had} {name!r} yet{suggestion(name, known)}"
 
 
