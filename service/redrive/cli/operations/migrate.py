@@ -75,6 +75,7 @@ def migrate(settings: "Settings", patience: float, **every: float | None) -> Non
 def _show(report: migrations.Report) -> None:
     for name in report.applied:
         click.echo(f"applied {name}")
+
     remark = "" if report.applied else ", nothing to do"
     click.echo(f"schema version {report.after}{remark}")
     if report.without_roles:
