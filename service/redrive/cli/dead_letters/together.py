@@ -92,6 +92,8 @@ def together(
     _check(chosen, allow, run, is_vague=is_vague)
     cells = cells_of(run.settings, without)
     code = Exit.DONE
+
+    # Look in all cells: one that --without leaves out may lead the campaign already.
     leader = driver.find(cells_of(run.settings), chosen, allow)
     if leader is None:
         plans = driver.preview(cells, chosen, allow)
@@ -120,12 +122,14 @@ def _check(chosen: Filter, allow: Allow, run: Run, *, is_vague: bool) -> None:
     if chosen.ids:
         rule = "an id belongs to one cell; give a filter, such as --group"
         raise click.UsageError(rule)
+
     if chosen.limit:
         raise click.UsageError("--limit is for one cell; leave it out")
 
     require_ids(allow, chosen)
     if is_vague:
         raise click.UsageError("give a filter, or --all for every open dead letter")
+
     if run.yes and not run.dry_run:
         require_why(run.why)
 
@@ -138,6 +142,7 @@ def cells_of(settings: "Settings", without: tuple[str, ...] = ()) -> Cells:
     """
     every = settings.model_copy(update={"cell": None})
     names = [cell.name for cell in every.cells()]
+
     if not names:
         raise click.UsageError("set REDRIVE_DATABASES to the file of all cells")
 
@@ -178,6 +183,7 @@ def _led(leader: str, settings: "Settings", without: tuple[str, ...]) -> Togethe
     assert cell is not None  # noqa: S101 # a leader is of a cell
     if cell in without:
         raise click.UsageError(f"--without is {cell!r}; {leader} leads the campaign")
+
     cells = cells_of(settings, without)
     return Together(
         cells=cells,
@@ -215,7 +221,15 @@ def _start(
         return None
 
     actor = run.settings.who()
-    return driver.start(cells, chosen, counts, terms, allow=allow, actor=actor, why=why)
+    return driver.start(
+        cells,
+        chosen,
+        counts,
+        terms,
+        allow=allow,
+        actor=actor,
+        why=why,
+    )
 
 
 def _counts(cells: Cells, plans: Mapping[str, Plan]) -> dict[str, int | None]:
@@ -223,6 +237,7 @@ def _counts(cells: Cells, plans: Mapping[str, Plan]) -> dict[str, int | None]:
     counts: dict[str, int | None] = dict.fromkeys(cells)
     for cell, plan in plans.items():
         counts[cell] = plan.matched
+
     return counts
 
 
@@ -248,8 +263,10 @@ def _remarks_of(plan: Plan, share: float | None) -> Iterator[str]:
     """Yield what would happen in one cell."""
     matched = counted(plan.matched, "open dead letter")
     yield f"{matched}, {_rate(share)} per second" if share else matched
+
     for cause, count in sorted(plan.blocked.items()):
         yield f"{count} will stay: {stayed(cause)}"
+
     if plan.acted:
         yield f"{plan.acted} have side effects on record; see dlq show"
 
@@ -280,6 +297,7 @@ class _Shown:
     def show(self, view: View) -> None:
         """Show a look at all cells."""
         self._say_away(view.away)
+
         now = whole(view)
         if wants_json() and now != self.latest:
             emit(now)
@@ -293,6 +311,7 @@ class _Shown:
         """Report the cells that do not answer, unless they were reported so."""
         texts = {cell: explain(error)[1] for cell, error in away.items()}
         changed = texts.items() - self.away.items()
+
         say_away({cell: away[cell] for cell, _ in sorted(changed)})
         self.away = texts
 
@@ -302,6 +321,7 @@ def whole(view: View) -> Row:
     leader = view.seen.leading
     cell, number = parted(view.seen.leader)
     rows = view.campaigns.values()
+
     return {
         "cell": cell,
         "campaign": int(number),
@@ -322,6 +342,7 @@ def _in_cell(view: View, cell: str) -> Row:
         return {name: row[name] for name in IN_CELL}
     if cell not in view.seen.members:
         return {"campaign": None, "state": AWAY}
+
     is_empty = view.seen.members[cell] is not None
     return {"campaign": None, "state": "empty" if is_empty else "not started"}
 

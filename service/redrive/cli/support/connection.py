@@ -204,7 +204,7 @@ def _code_of(error: BaseException) -> Exit:
 def _explain_database(error: psycopg.Error) -> tuple[Exit, str]:
     match error:
         case psycopg.OperationalError(sqlstate=None):
-            # Without SQLSTATE, the error is about the connection, and no query's result.
+            # Without SQLSTATE, the error is about the connection, and not a query.
             return Exit.UNREACHABLE, f"{UNREACHABLE}: {first_line(error)}"
 
         case psycopg.errors.InsufficientPrivilege():
