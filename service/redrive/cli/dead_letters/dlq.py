@@ -166,6 +166,7 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run) -> int:
     if not named:
         return Exit.DONE
 
+    # If nothing was dismissed, name only the ids that do not match.
     return _name_missed(named, dismissed if why else matched)
 
 

@@ -219,6 +219,7 @@ def _report(seen: Preview, causes: Causes | None) -> Row:
     counts = Counter(causes or {})
     edited = counts.pop(None, 0)
 
+    # The preview has left these out, so the edit did not count them.
     for cause in ("unreadable", "in_campaign"):
         counts[cause] += seen.counts[cause]
 

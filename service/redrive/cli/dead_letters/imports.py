@@ -57,6 +57,7 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run) -> None:
     check_text("--source", source)
 
     with database(run.settings) as conn:
+        # With --yes there is no preview, so that standard input is read only once.
         if run.yes and not run.dry_run:
             why = require_why(run.why)
             counts = Imported()

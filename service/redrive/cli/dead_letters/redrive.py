@@ -229,6 +229,7 @@ def _check(
 def _confirms_repeat(planned: Plan, chosen: Filter, run: Run) -> bool:
     """Ask whether jobs may run again whose handlers say that they must not."""
     n = planned.blocked.get("not_repeatable", 0)
+    # --yes does not confirm this: it needs the ids, and --repeat or the word.
     if run.yes or not chosen.ids:
         return False
     if n == 0:

@@ -17,6 +17,7 @@ def terms_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def choose(**options: Any) -> object:
+        # Terms.read takes texts, because a form of the console has texts.
         given = {n: options.pop(n.replace("-", "_")) or "" for n in TERM_NAMES}
         given["when-breaker"] = ",".join(given["when-breaker"])
 

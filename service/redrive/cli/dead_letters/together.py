@@ -101,6 +101,7 @@ def together(
         leader = _start(cells, plans.found, chosen, terms, allow, run)
     else:
         click.echo(_FOUND.format(leader), err=True)
+        # A run that may only show a plan does not drive the campaign that it found.
         if run.dry_run or not (run.yes or is_watched()):
             return code
 
@@ -140,6 +141,7 @@ def cells_of(settings: "Settings", without: tuple[str, ...] = ()) -> Cells:
     Raises:
         click.UsageError: there are no cells, or a cell to leave out does not exist.
     """
+    # Also the cells that --cell does not name.
     every = settings.model_copy(update={"cell": None})
     names = [cell.name for cell in every.cells()]
 

@@ -248,6 +248,7 @@ def _read_line(path: str, text: bytes) -> Row:
     if "payload" in fields and fields["payload"] is None:
         raise InvalidJob(f"{path}.payload", NO_PAYLOAD)
 
+    # A line writes a time as the flag does, so 2h ago is allowed, too.
     if isinstance(fields.get("run_at"), str):
         try:
             fields["run_at"] = Instant().convert(fields["run_at"], None, None)

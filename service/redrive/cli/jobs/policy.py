@@ -164,6 +164,7 @@ def _has_only_targets(settings: Settings) -> bool:
 def _add_targets(found: registry.Handlers, path: Path) -> None:
     from redrive.handlers.targets import caller, file  # noqa: PLC0415 # the http extra
 
+    # No target is called here, so the number of connections does not matter.
     caller.register(found, file.load(path), 1)
 
 

@@ -139,6 +139,7 @@ def _changed(verb: str, outcome: str, names: Sequence[str], run: Run) -> int:
         if why:
             done = _act(conn, outcome, found, run.settings.who(), why)
 
+    # The JSON has the ids of new jobs, but only how many schedules changed.
     result = done if outcome == "jobs" else len(done)
     text: str | None = None
     if why:

@@ -54,6 +54,7 @@ def check(cells: Sequence[Settings]) -> int:
     Exit code 1: something is wrong.
     """
     answers, code = ask_each(cells, lambda settings: list(_of_the_database(settings)))
+    # The process has the same settings in every cell, so they are checked once.
     findings: list[_Row] = [({}, finding) for finding in _of_the_process(cells[0])]
 
     for cell, found in answers:

@@ -70,6 +70,7 @@ def console(cells: Sequence[Settings], demo: bool) -> None:
 
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
     app = _application(cells, access, addresses, tracing)
+    # Port 0 takes any free port, so the address is known only now.
     port = listener.getsockname()[1]
     click.echo(f"the console is at http://127.0.0.1:{port}", err=True)
 

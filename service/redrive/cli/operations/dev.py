@@ -113,6 +113,7 @@ def _run(parts: "Development", port: int, *, fresh: bool, browser: bool) -> None
     from redrive.demo.development import open_browser  # noqa: PLC0415 # as above
 
     parts.start_database(fresh=fresh)
+    # Ctrl-C may come at any step of the start.
     if parts.stopping.is_set():
         return
 

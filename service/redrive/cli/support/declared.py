@@ -39,6 +39,7 @@ def set_differing(
             listed = ", ".join(described)
             change.agree(question.format(listed))
 
+        # It begins after the answer, so that nothing stays locked until then.
         with conn.transaction():
             for value in changed:
                 put(conn, value)

@@ -89,6 +89,7 @@ def _commands(
         if command is None:
             continue
 
+        # The innermost command comes first, so that it is found before its group.
         for _, path, inner in _commands(context, command, words[at + 1 :]):
             yield at, (word, *path), inner
 

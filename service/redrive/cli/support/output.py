@@ -236,6 +236,7 @@ def _print_in_two(
     for line in lines[:HEAD_LINES]:
         click.echo(line)
 
+    # The drawn table ends with an empty line, which belongs to no row.
     for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
         click.echo(line)
         below = filter(None, compress(row, is_below))
