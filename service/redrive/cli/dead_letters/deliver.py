@@ -112,6 +112,10 @@ def post(url: SplitResult, text: str) -> None:
 def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
     """Mail a report as plain text and as HTML.
 
+    Args:
+        text: the report as plain text.
+        page: the same report as HTML.
+
     Raises:
         CannotSend: the server does not answer, or refuses.
     """

@@ -75,7 +75,11 @@ class TermType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         param: click.Parameter | None,  # noqa: ARG002 # of the interface
         ctx: click.Context | None,
     ) -> Any:
-        """Parse the value as `redrive campaign start` does."""
+        """Parse the value as `redrive campaign start` does.
+
+        Raises:
+            click.UsageError: the term's rule does not allow the value.
+        """
         if not isinstance(value, str):
             return value
 
@@ -213,7 +217,11 @@ def plan_campaign(
 
 
 def require_ids(allow: Allow, chosen: Filter) -> None:
-    """Refuse to repeat jobs without their ids."""
+    """Refuse to repeat jobs without their ids.
+
+    Raises:
+        click.UsageError: --repeat is given, and no id is.
+    """
     if allow.repeat and not chosen.ids:
         raise click.UsageError("--repeat needs ids: name each job that may run again")
 

@@ -165,7 +165,15 @@ def led_by(
     found: Fields | None,
     without: tuple[str, ...] = (),
 ) -> Together | None:
-    """Return the campaigns of all cells if this one leads them; else None."""
+    """Return the campaigns of all cells if this one leads them; else None.
+
+    Args:
+        found: the campaign; None = it does not exist.
+        without: cells to leave out.
+
+    Raises:
+        click.UsageError: a cell to leave out does not exist, or it leads.
+    """
     if found is None or not driver.leads(found):
         return None
 

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 
 def end_move(run: Run, there: "Settings | None", move: Move, *, is_lost: bool) -> None:
-    """Show what returns, ask, and end the move. `there`: None = not configured."""
+    """Show what returns, ask, and end the move.
+
+    Args:
+        there: settings of the destination; None = it is not configured.
+        is_lost: the destination need not answer, because it will never come back.
+
+    Raises:
+        click.UsageError: no such move is open.
+        psycopg.OperationalError: the destination does not answer, and is not lost.
+    """
     done = None
     with database(run.settings) as conn, ExitStack() as stack:
         other = _destination(stack, there, move, is_lost=is_lost)

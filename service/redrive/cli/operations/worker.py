@@ -131,7 +131,16 @@ class Start:
 def start_of(
     settings: "Settings", name: str, *, until_empty: bool, reload: bool
 ) -> Start:
-    """Return the start-up values of a worker with these settings."""
+    """Return the start-up values of a worker with these settings.
+
+    Args:
+        name: name of the worker in lists and logs.
+        until_empty: the worker stops when no job is left for it.
+        reload: its runners restart when the code of the handlers changes.
+
+    Raises:
+        SettingsError: no handlers and no targets are set, or the keys are wrong.
+    """
     if settings.handlers is None and settings.targets is None:
         msg = (
             "REDRIVE_HANDLERS is not set; it must be module:attribute, such as app.jobs:jobs"

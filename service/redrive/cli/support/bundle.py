@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 def read_bundle_of(job: int, reveal: "Reveal | None", settings: "Settings") -> Row:
     """Read the bundle of a dead letter. With `reveal`, ask for consent first.
 
+    Args:
+        reveal: request to see the secrets; None = they are redacted.
+
     Raises:
         NotFound: the job has no dead letter.
     """

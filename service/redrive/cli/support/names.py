@@ -16,7 +16,11 @@ _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
 
 
 def unknown(conn: Connection, what: str, name: str) -> str | None:
-    """Return a warning about a name that no job has had; otherwise None."""
+    """Return a warning about a name that no job has had; otherwise None.
+
+    Args:
+        what: kind or queue.
+    """
     query, had = _KNOWN[what]
     known = column(conn, query)
     if name in known:

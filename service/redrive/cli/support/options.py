@@ -482,6 +482,9 @@ class Run:
     def consent(self, question: str, word: str) -> str | None:
         """Return the reason for the run after consent; None = only preview.
 
+        Args:
+            word: text that the user types to agree.
+
         Raises:
             click.UsageError: the run needs a reason and has none.
         """
