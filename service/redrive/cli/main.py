@@ -62,6 +62,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # as above
         if cmd_name not in COMMANDS:
             return None
+
         module = importlib.import_module(COMMANDS[cmd_name])
         return getattr(module, cmd_name)
 
@@ -73,6 +74,7 @@ class _Group(click.Group):
             suggestion = nearest(name, COMMANDS)
             if suggestion:
                 ctx.fail(f"No such command {name!r}. Did you mean {suggestion!r}?")
+
         return super().resolve_command(ctx, args)
 
 
@@ -103,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     signal.signal(signal.SIGTERM, _stop)
     typed = sys.argv[1:] if arguments is None else list(arguments)
+
     try:
         return _run(typed)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -114,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(escaped_lines(text.getvalue()), err=True, nl=False)
         return Exit.USAGE
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+        # Python flushes stdout at its end, which would fail once more.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         return Exit.DONE
@@ -126,6 +130,7 @@ def _run(arguments: list[str]) -> int:
     result = cli.main(
         args=arguments,
         prog_name="redrive",
+        # Otherwise click prints errors and ends the process with its own exit codes.
         standalone_mode=False,
         color=False if is_colourless else None,  # None: only on a terminal
     )
@@ -134,8 +139,10 @@ def _run(arguments: list[str]) -> int:
 
 def _report(error: BaseException) -> Exit:
     code, text = explain(error)
+    # The text of CannotImport has lines of its own: the place in the user's code.
     escape = escaped_lines if isinstance(error, CannotImport) else escaped
     click.echo(f"redrive: {escape(text)}", err=True)
+
     return code
 
 

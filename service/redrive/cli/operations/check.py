@@ -54,7 +54,9 @@ def check(cells: Sequence[Settings]) -> int:
     Exit code 1: something is wrong.
     """
     answers, code = ask_each(cells, lambda settings: list(_of_the_database(settings)))
+    # The process has the same settings in every cell, so they are checked once.
     findings: list[_Row] = [({}, finding) for finding in _of_the_process(cells[0])]
+
     for cell, found in answers:
         findings += [(cell, finding) for finding in found]
 
@@ -64,6 +66,7 @@ def check(cells: Sequence[Settings]) -> int:
         else:
             _show(cell, finding)
 
+    # A cell that does not answer decides the exit code: nothing is known about it.
     if code:
         return code
 
@@ -110,9 +113,11 @@ def _encryption() -> Finding:
 
 def _handlers(target: str, name: str) -> Finding:
     try:
+        # Imported only if there are handlers to check, so that commands start fast.
         found = importlib.import_module("redrive.handlers").load(target, name)
     except RedriveError as error:
         return Finding("handlers", ok=False, text=str(error))
+
     kinds = ", ".join(handler.kind for handler in found)
     return Finding(
         check="handlers",
@@ -154,6 +159,7 @@ _READ_VITALS: LiteralString = """
 def _of_the_database(settings: Settings) -> Iterator[Finding]:
     login = "this login"
     try:
+        # A locked table must not stop the checks that do not read it.
         with database(settings, lock_timeout=LOCK_TIMEOUT) as conn:
             login = conn.info.user
             yield from _of_vitals(conn)
@@ -170,6 +176,7 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
 def _of_tables(conn: Connection, cell: str | None) -> Iterator[Finding]:
     for name, look in _LOOKS.items():
         yield _looked(conn, name, look)
+
     yield _looked(conn, "moves", partial(_moves, cell))
 
 
@@ -194,6 +201,7 @@ def _of_vitals(conn: Connection) -> Iterator[Finding]:
         list(migrations.ROLES),
     )
     assert vitals is not None  # noqa: S101 # a select without a table has one row
+
     for look in (_server, _durability, _schema, _roles, _clock):
         yield look(vitals)
 
@@ -209,15 +217,18 @@ def _owners(conn: Connection) -> Finding:
 
     thing, owner = found
     text = f"{thing} belongs to {owner}: find out who made it, and why"
+
     return Finding("owners", ok=False, text=text)
 
 
 def _replication(conn: Connection) -> Finding:
     published_by = publications.publishing(conn)
     without_identity = publications.without_identity(conn)
+
     tables = "our tables are not published"
     if published_by:
         tables = f"our tables are published by {', '.join(published_by)}"
+
     if not without_identity:
         text = f"{tables}, and each has a replica identity"
         return Finding("replication", ok=True, text=text)
@@ -235,6 +246,7 @@ def _audit(conn: Connection) -> Finding:
     if verdict.fault is None:
         text = f"{verdict.lines} lines, as they were written"
         return Finding("audit", ok=True, text=text)
+
     text = f"somebody changed the audit log: {verdict.fault}; see redrive audit verify"
     return Finding("audit", ok=False, text=text)
 
@@ -285,8 +297,10 @@ def _schema(_: _Vitals) -> Finding:
 def _roles(vitals: _Vitals) -> Finding:
     if not vitals.missing_roles:
         return Finding("roles", ok=True, text="all exist")
+
     missing = ", ".join(vitals.missing_roles)
     text = f"missing: {missing}; run redrive migrate as a user with CREATEROLE"
+
     return Finding("roles", ok=False, text=text)
 
 
@@ -295,6 +309,7 @@ def _clock(vitals: _Vitals) -> Finding:
     if apart <= CLOCK_SECONDS:
         text = f"within {CLOCK_SECONDS:.0f} s of the database's"
         return Finding("clock", ok=True, text=text)
+
     text = f"{apart:.0f} s off the database's: waits in /metrics are wrong by as much"
     return Finding("clock", ok=False, text=text)
 
@@ -308,6 +323,7 @@ def _workers(conn: Connection) -> Finding:
 
     queues = f"queue {unserved[0]}{_more_queues(unserved)}"
     text = f"jobs are due in {queues}, and no live worker serves it: start one"
+
     return Finding("workers", ok=False, text=text)
 
 
@@ -341,6 +357,7 @@ def _progress(conn: Connection) -> Finding:
         f"{queues}: jobs are due, {workers} with free slots, and nothing was claimed or"
         f" ended for {first.seconds:.0f} s; {_blocked_by(standing.blockers(conn))}"
     )
+
     return Finding("progress", ok=False, text=text)
 
 
@@ -348,6 +365,7 @@ def _moves(cell: str | None, conn: Connection) -> Finding:
     found = open_moves.stopped(conn)
     if not found:
         return Finding("moves", ok=True, text="no move has left jobs between two cells")
+
     more = f"; and {counted(len(found) - 1, 'more move')}" if found[1:] else ""
     return Finding("moves", ok=False, text=_left_by(found[0], cell) + more)
 
@@ -381,6 +399,7 @@ def _blocked_by(found: Sequence[standing.Blocker]) -> str:
     table = "rows" if first.table is None else f"table {first.table}"
     since = "" if first.seconds is None else f", for {first.seconds:.0f} s"
     application = first.application or "no application name"
+
     return (
         f"session {first.pid} ({application}) has locked {table}{since};"
         f" to end it: select pg_terminate_backend({first.pid})"

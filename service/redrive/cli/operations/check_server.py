@@ -81,6 +81,7 @@ def findings(conn: Connection) -> Iterator[Finding]:
     yield rights(health)
     yield _connections(conn, health)
     yield _transactions(conn)
+
     for look in LOOKS:
         yield look(health)
 
@@ -111,6 +112,7 @@ def _connections(conn: Connection, health: Health) -> Finding:
     most = records(conn, _Sessions, _SESSIONS)
     groups = "; ".join(map(_group, most))
     text += f"; most: {groups}; close some, or raise the limit"
+
     return Finding("connections", ok=False, text=text)
 
 
@@ -170,9 +172,11 @@ def _bloat(health: Health) -> Finding:
         f"{worst.dead_rows} dead rows in redrive.{worst.table};"
         f" autovacuum begins at {worst.threshold:.0f}"
     )
+
     if worst.dead_rows <= DEAD_ROWS or _debt(worst) <= DEAD_THRESHOLDS:
         return Finding("bloat", ok=True, text=text)
 
+    # Nothing holds vacuum back, so a vacuum by hand removes the dead rows.
     if not health.horizons:
         text += f"; run: vacuum redrive.{worst.table}"
         return Finding("bloat", ok=False, text=text)
@@ -180,6 +184,7 @@ def _bloat(health: Health) -> Finding:
     holder = max(health.horizons, key=health.horizons.__getitem__)
     age = counted(health.horizons[holder], "transaction")
     text += f"; a {holder} holds vacuum back by {age}"
+
     return Finding("bloat", ok=False, text=text)
 
 
@@ -219,6 +224,7 @@ def _standbys(health: Health) -> Finding:
         f"{first.name} is {delay} behind:"
         " a failover to it would lose that, or wait for it"
     )
+
     return Finding("standbys", ok=False, text=text)
 
 
@@ -248,6 +254,7 @@ def _sequences(health: Health) -> Finding:
     text = f"redrive.{name} has used {share:.1%} of its numbers"
     if share <= USED_SEQUENCE:
         return Finding("sequences", ok=True, text=text)
+
     text += ": nothing can be inserted once they are used up; ask for help now"
     return Finding("sequences", ok=False, text=text)
 

@@ -67,10 +67,13 @@ def console(cells: Sequence[Settings], demo: bool) -> None:
     access, addresses = (_open if demo else _guarded)(cells)
     host = "127.0.0.1" if demo else ""
     listener = listen(host, settings.console_port)
+
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
     app = _application(cells, access, addresses, tracing)
+    # Port 0 takes any free port, so the address is known only now.
     port = listener.getsockname()[1]
     click.echo(f"the console is at http://127.0.0.1:{port}", err=True)
+
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises its signal again
         run(app, listener)
 
@@ -100,6 +103,7 @@ def _application(
     links = Links.read(settings.console_trace_url, settings.console_logs_url)
     logins = _logins(cells, addresses)
     handlers = load(settings.handlers) if settings.handlers else None
+
     return application(
         access,
         logins,
@@ -150,11 +154,13 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
 
     settings = cells[0]
     addresses = [_addresses(cell, access.Role) for cell in cells]
+
     tokens = access.tokens_of(settings.console_tokens)
     groups = access.group_roles(settings.console_groups or "")
     proxy = proxy_of(settings, groups)
     provider = _provider(settings, groups)
     _require_way_in(tokens, proxy or provider, groups)
+
     assigned = {*groups.values()}
     if tokens:
         assigned |= {token.role for token in tokens.read().values()}
@@ -166,12 +172,14 @@ def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
         file=settings.console_key_file,
         least=32,
     )
+
     methods = access.Access(
         tokens=tokens,
         proxy=proxy,
         provider=provider,
         key=key,
     )
+
     return methods, addresses
 
 
@@ -207,10 +215,12 @@ def _addresses(settings: Settings, roles: Collection[Any]) -> Addresses:
     """
     own = {role: _address(settings, role.word) for role in roles}
     own = {role: address for role, address in own.items() if address}
+
     if settings.databases:
         return _addresses_of_cell(settings, roles, own)
     if not own:
         raise SettingsError(NO_LOGIN)
+
     return own
 
 
@@ -228,6 +238,7 @@ def _addresses_of_cell(
         msg = f"no role of the console has a login to cell {cell.name}: {hint}"
         raise SettingsError(msg)
 
+    # A file that cannot be read is an error at the start, and not of the first page.
     for address in cell.console.values():
         address.read()
 
@@ -241,6 +252,7 @@ def _address(settings: Settings, role: str) -> Address | None:
     values = settings.model_dump()
     url = values[f"console_{role}_url"]
     file = values[f"console_{role}_url_file"]
+
     if url is None and file is None:
         return None
 
@@ -249,6 +261,7 @@ def _address(settings: Settings, role: str) -> Address | None:
     else:
         found = Address(file=file, variable=variable)
 
+    # Refuse a wrong URL or file at the start, and not at the first page.
     found.read()
     return found
 
@@ -284,12 +297,14 @@ def _provider(settings: Settings, groups: Fields) -> Any:
     own_url = _safe("REDRIVE_CONSOLE_URL", settings.console_url).rstrip("/")
     _safe("REDRIVE_CONSOLE_OIDC_ISSUER", issuer)
     client_id = _check_provider(settings, own_url)
+
     secret = _secret(
         "REDRIVE_CONSOLE_OIDC_CLIENT_SECRET",
         value=settings.console_oidc_client_secret,
         file=settings.console_oidc_client_secret_file,
         least=1,
     )
+
     client = Client(
         issuer=issuer,
         client_id=client_id,
@@ -299,6 +314,7 @@ def _provider(settings: Settings, groups: Fields) -> Any:
         user_claim=settings.console_oidc_user_claim,
         groups_claim=settings.console_oidc_groups_claim,
     )
+
     return Provider(client, groups)
 
 
@@ -329,6 +345,7 @@ def _safe(variable: str, url: str | None) -> str:
     """
     if url and _is_safe(url):
         return url
+
     fault = f"is {url!r}" if url else "is not set, and the provider needs it"
     msg = f"{variable} {fault}; it must begin with https://, or on this machine http://localhost"
     raise SettingsError(msg)
@@ -339,8 +356,10 @@ def _is_safe(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
+
     if not parts.hostname:
         return False
+
     return parts.scheme == "https" or parts.hostname in LOCAL
 
 
@@ -358,6 +377,7 @@ def _secret(
     try:
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError):
+        # A file that cannot be read gets the same error as one that holds too little.
         text = ""
 
     if len(text) < least:

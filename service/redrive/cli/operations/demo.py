@@ -71,6 +71,7 @@ def _play(path: Path, *, once: bool, observe: bool) -> bool:
 
     stage = Stage(path)
     stage.listen_for_the_end()
+
     try:
         story.begin(stage, observe=observe, console=not once)
         if once:
@@ -99,8 +100,10 @@ def fix(what: str, settings: Settings) -> None:  # noqa: ARG001 # there is one b
     click.echo(
         "release 1.1 is deployed: the worker finished what it had and was replaced"
     )
+
     with _demo_database(settings) as conn:
         _until(lambda: shop.has_healed(conn, "1.1"))
+
     click.echo("what died before it is tried by itself: redrive campaign ls")
 
 
@@ -131,6 +134,7 @@ def ledger(settings: Settings) -> None:
 
     columns = ("currency", "payments booked", "in the ledger", "says the bank", "agree")
     table(columns, rows, right=columns[1:4])
+
     home = os.environ.get("REDRIVE_DEMO_HOME")
     if home:
         mails = list(Path(home, "mail").glob("*.eml"))

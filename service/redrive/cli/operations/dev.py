@@ -49,6 +49,7 @@ def dev(
     has_own = settings.database_url or settings.database_url_file or settings.databases
     url = settings.address().read() if has_own else None
     _check(handlers, fresh=fresh, is_embedded=url is None)
+
     from redrive.demo.development import (  # noqa: PLC0415 # it brings the embedded Postgres
         HOME,
         Development,
@@ -60,8 +61,14 @@ def dev(
     with open_home(_prepared(HOME), "redrive dev") as home:
         parts = Development(home, handlers, url)
         parts.listen_for_the_end()
+
         try:
-            _run(parts, chosen, fresh=fresh, browser=not no_browser)
+            _run(
+                parts,
+                chosen,
+                fresh=fresh,
+                browser=not no_browser,
+            )
         finally:
             parts.say("stopping")
             parts.stop()
@@ -97,6 +104,7 @@ def _prepared(home: Path) -> Path:
     home = home.resolve()  # its guard works in another directory
     home.mkdir(mode=0o755, exist_ok=True)
     (home / ".gitignore").write_text("*\n")
+
     return home
 
 
@@ -105,6 +113,7 @@ def _run(parts: "Development", port: int, *, fresh: bool, browser: bool) -> None
     from redrive.demo.development import open_browser  # noqa: PLC0415 # as above
 
     parts.start_database(fresh=fresh)
+    # Ctrl-C may come at any step of the start.
     if parts.stopping.is_set():
         return
 

@@ -41,6 +41,8 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
     """
     start = in_child(lambda: _start(database_url, http_port))
     set_up(start.log_format, start.log_level)
+
+    # The exporter does not wait for cells: one that is away must not hide the others.
     single = start.databases.get(None)
     if single is not None:
         wait_for_schema(single, start.startup_timeout)
@@ -49,6 +51,7 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
         _Tended(cell, DatabaseStats(address))
         for cell, address in start.databases.items()
     ]
+
     port = _serve(start.http_port, tended)
     click.echo(f"serving http://127.0.0.1:{port}/metrics", err=True)
     _tend_all(tended, _stop_signal())
@@ -65,6 +68,7 @@ class _Tended:
     def keep(self) -> None:
         """Sample and fold the counters, which no process does while no worker is up."""
         now = time.monotonic()
+        # After a failure, the link waits before it connects again.
         if now <= self.stats.link.retry_at:
             return
 
@@ -94,6 +98,7 @@ class _Tended:
     def _succeeded(self, now: float) -> None:
         if self._failing_since is None:
             return
+
         seconds = round(now - self._failing_since, 1)
         self._failing_since = None
         extra = {"cell": self.cell, "seconds": seconds}
@@ -128,6 +133,7 @@ class _Start(NamedTuple):
 def _start(database_url: str | None, http_port: int | None) -> _Start:
     cells = settings_of_cells(database_url, http_port=http_port)
     of_all = cells[0]
+
     return _Start(
         databases={settings.cell: settings.address() for settings in cells},
         log_format=of_all.log_format,
@@ -150,6 +156,7 @@ def _serve(port: int, tended: Sequence[_Tended]) -> int:
     def ready() -> dict[str, str | None]:
         links = [each.stats.link for each in tended]
         faults = [trouble_of(link.failures, link.fault) for link in links]
+        # While one database answers, there are figures to scrape.
         return {"database": faults[0] if all(faults) else None}
 
     return serve(

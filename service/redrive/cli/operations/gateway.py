@@ -98,6 +98,7 @@ def gateway(
         runner_env=ENVIRONMENT,
         **flags,
     )
+
     sources = _sources(settings)
     if dry_run:
         return _preview(settings, sources)
@@ -120,10 +121,13 @@ def check(settings: "Settings") -> int:
     """
     rows = [_checked_login(settings)]
     rows += [_checked(kind, source) for kind, source in _sources(settings).items()]
+
     for row in rows:
         _say(row)
+
     if any(row["fault"] for row in rows):
         return Exit.FAILED
+
     return Exit.DONE
 
 
@@ -131,6 +135,7 @@ def _say(row: Fields) -> None:
     if wants_json():
         emit(row)
         return
+
     is_queue = "waiting" in row and not row["fault"]
     text = f"{counted(row['waiting'], 'message')} waiting" if is_queue else "ok"
     click.echo(f"{row['check']}: {row['fault'] or text}")
@@ -161,7 +166,11 @@ def _checked(kind: str, source: "AnySource") -> Row:
         finally:
             connected.close()
     except Exception as error:  # noqa: BLE001 # a client library may raise anything
-        return {"check": kind, "fault": _fault(error), "waiting": None}
+        return {
+            "check": kind,
+            "fault": _fault(error),
+            "waiting": None,
+        }
 
     return {"check": kind, "fault": None, "waiting": waiting}
 
@@ -189,6 +198,7 @@ def _preview(settings: "Settings", sources: "Sources") -> int:
             try:
                 too_large = preview(conn, kind, source, seen)
             except psycopg.Error:
+                # It is the fault of our database, and not of the source.
                 raise
             except Exception as error:  # noqa: BLE001 # a client library may raise anything
                 code = Exit.FAILED
@@ -203,6 +213,7 @@ def _preview(settings: "Settings", sources: "Sources") -> int:
 def _show(kind: str, seen: Preview, too_large: int) -> None:
     known = f", {seen.known} taken in before" if seen.known else ""
     click.echo(f"{kind}: the first {counted(seen.matched, 'message')}{known}")
+
     rows = [
         (count, group.error_class, seen.messages[group])
         for group, count in seen.groups.most_common()
@@ -224,8 +235,10 @@ def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
 
     address = settings.address()
     tally = Tally(directory)
+    # The runners of the worker inherit the environment, so it is set first.
     _hand_over(settings, address, directory)
     start = _start(settings)
+
     stop = threading.Event()
     intakes = [
         Intake(
@@ -258,7 +271,12 @@ def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
 def _start(settings: "Settings") -> worker.Start:
     """Return the start-up values of the worker that sends messages back."""
     name = f"{socket.gethostname()}/{os.getpid()}"
-    start = worker.start_of(settings, name, until_empty=False, reload=False)
+    start = worker.start_of(
+        settings,
+        name,
+        until_empty=False,
+        reload=False,
+    )
     return replace(start, options=replace(start.options, targets=""))
 
 

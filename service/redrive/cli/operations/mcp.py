@@ -49,11 +49,13 @@ def mcp(over_http: bool, settings: "Settings") -> None:
     """
     set_up(settings.log_format, settings.log_level)
     server = _server()
+
     from redrive.console.agents.desk import Budget, Desk  # noqa: PLC0415 # an extra
 
     budget = Budget(settings.mcp_calls_per_hour, settings.mcp_proposals_per_hour)
     desk = Desk(settings.address(), budget)
     access = _access(settings) if over_http else None
+
     with desk.connected():
         pass  # a wrong login is an error now, and not at the first call
 
@@ -91,7 +93,9 @@ def _access(settings: "Settings") -> Any:
     tokens = access.tokens_of(settings.console_tokens)
     if tokens is None and proxy is None:
         raise SettingsError(NO_SIGN_IN)
+
     if tokens is not None:
+        # Refuse a wrong file at the start, and not at the first request.
         tokens.read()
 
     return access.Access(tokens=tokens, proxy=proxy)

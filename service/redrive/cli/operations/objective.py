@@ -91,7 +91,12 @@ def _for_people(row: Row) -> Row:
 @click.argument("pattern", metavar="QUEUE[/KIND]")
 @click.argument("name", metavar="OBJECTIVE", type=click.Choice(list(MEANINGS)))
 @click.argument("value", type=click.FloatRange(0), required=False)
-@click.option("--default", "to_default", is_flag=True, help="Remove its own value.")
+@click.option(
+    "--default",
+    "to_default",
+    is_flag=True,
+    help="Remove its own value.",
+)
 @acting_options
 def set_objective(
     pattern: str, name: str, value: float | None, to_default: bool, change: Change
@@ -114,6 +119,7 @@ def set_objective(
     value_text = _shown(value)
     back = "back to " if to_default else ""
     change.agree(f"Set {chosen} {name} to {value_text}")
+
     with database(change.settings) as conn:
         _set(conn, wanted, change)
 
@@ -162,6 +168,7 @@ def _set(conn: Connection, wanted: Objective, change: Change) -> None:
 def _parse(text: str) -> list[Objective]:
     """Parse {pattern: {objective: value}}, or raise a usage error."""
     by_pattern = _decode(text)
+
     for values in by_pattern.values():
         for name in values:
             if name not in MEANINGS:

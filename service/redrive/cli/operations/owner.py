@@ -66,8 +66,10 @@ def set_owner(pattern: str, name: str, contact: str | None, change: Change) -> N
     wanted = _owner(pattern, name, contact)
     chosen = wanted.pattern
     change.agree(f"Set the owner of {chosen} to {name}")
+
     with database(change.settings) as conn:
         _set(conn, wanted, change)
+
     click.echo(_belongs(wanted))
 
 

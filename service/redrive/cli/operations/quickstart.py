@@ -63,6 +63,7 @@ def _demo_command(directory: Path) -> str:
     where = shlex.quote(str(directory))
     if shutil.which("make"):
         return f"make -C {where} demo"
+
     python = shlex.quote(sys.executable)
     return f"cd {where} && {python} demo.py"
 

@@ -75,7 +75,12 @@ def list_retention(conn: Connection) -> None:
     held = stored.read(conn)
     rows = [{"what": what, "seconds": seconds} for what, seconds in held]
     columns = ("what", "kept", "of")
-    listing(rows, columns, for_people=_for_people, right=("kept",))
+    listing(
+        rows,
+        columns,
+        for_people=_for_people,
+        right=("kept",),
+    )
 
 
 def _for_people(row: Row) -> Row:
@@ -84,7 +89,11 @@ def _for_people(row: Row) -> Row:
 
 @retention.command("set")
 @click.argument(
-    "kept", metavar="WHAT=DURATION...", nargs=-1, required=True, type=_Pair()
+    "kept",
+    metavar="WHAT=DURATION...",
+    nargs=-1,
+    required=True,
+    type=_Pair(),
 )
 @acting_options
 def set_retention(kept: Sequence[Kept], change: Change) -> None:
@@ -96,7 +105,13 @@ def set_retention(kept: Sequence[Kept], change: Change) -> None:
     Waits for the schema, as a worker does.
     """
     put = partial(stored.put, **change.signed)
-    set_differing(change, kept, read=stored.read, put=put, describe=_said)
+    set_differing(
+        change,
+        kept,
+        read=stored.read,
+        put=put,
+        describe=_said,
+    )
 
 
 def _said(kept: Kept) -> str:
@@ -111,4 +126,5 @@ def _shown(seconds: float) -> str:
     hours = seconds / 3_600
     if days >= 1:
         return f"{days:g}d"
+
     return f"{hours:g}h"

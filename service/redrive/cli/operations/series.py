@@ -136,16 +136,24 @@ def _print_table(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
         marks = read_marks(conn, asked.since, now_of(conn), asked.queue, asked.kind)
         rows = [_mark_for_people(mark) for mark in marks]
         _print(rows, MARK_COLUMNS, "nothing changed")
+
         return bool(marks)
 
     rows, is_found = _steps(conn, asked)
+    # Depths are recorded by queue, and not by kind.
     columns = COLUMNS if asked.kind is None else COLUMNS[: -len(DEPTHS)]
     _print(rows, list(_fitting(rows, columns)), NOTHING)
+
     return is_found
 
 
 def _print(rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
-    listing(rows, columns, right=COLUMNS[1:], empty=empty)
+    listing(
+        rows,
+        columns,
+        right=COLUMNS[1:],
+        empty=empty,
+    )
 
 
 def _steps(conn: Connection, asked: _Asked) -> tuple[list[Row], bool]:
@@ -153,6 +161,7 @@ def _steps(conn: Connection, asked: _Asked) -> tuple[list[Row], bool]:
     now = now_of(conn)
     shown = period(asked.since, now, now, _most_steps())
     points = read_series(conn, shown, asked.queue, asked.kind)
+
     recorded = read_queues(conn, shown)
     depths = recorded
     if asked.queue is not None:
@@ -195,6 +204,7 @@ def _rows(
     """Yield a row for each step that was recorded, and for what was not recorded."""
     counts = {point.at: point for point in points}
     of_queue = {point.at: point for point in depths}
+    # A step is recorded even if only other queues had jobs in it.
     steps = {point.at for point in recorded}
     missed = {until: since for since, until in gaps(recorded, shown)}
 
@@ -212,6 +222,7 @@ def _gap(since: datetime, until: datetime) -> Row:
     length = duration((until - since).total_seconds())
     blank: Row = dict.fromkeys(COLUMNS, "")
     blank["at"] = f"({length} gap)"
+
     return blank
 
 
@@ -243,6 +254,7 @@ def seconds(value: float | None) -> str:
         return f"{value * 1000:.3g} ms"
     if value < SHORT_SECONDS:
         return f"{value:.1f} s"
+
     return duration(value)
 
 

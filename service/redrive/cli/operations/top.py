@@ -44,7 +44,12 @@ WIDE = 110
 WIDE_SPARK, NARROW_SPARK = MINUTES, 8
 """Minutes that a sparkline shows."""
 QUIT = {b"q", b"Q", b""}
-STYLES = {COMPLETED: "green", FAILED: "red", "dead": "red", "open": "red"}
+STYLES = {
+    COMPLETED: "green",
+    FAILED: "red",
+    "dead": "red",
+    "open": "red",
+}
 """Colours of columns. A pipe gets no colours."""
 
 
@@ -106,6 +111,7 @@ def read(conn: Connection) -> Screen:
     now = figures.now(conn)
     at = now_of(conn)
     last = last_minutes(conn, at)
+
     return Screen(
         at=at,
         queues=sorted(now["queues"], key=_fullness),
@@ -122,11 +128,18 @@ def last_minutes(conn: Connection, at: datetime) -> Period:
     A minute is recorded some seconds after its end. Until then it would look as if
     nothing happened in it, so it is left out.
     """
-    last = period(at - RECENT - MINUTE, at - MINUTE, at, MINUTES + 1)
+    last = period(
+        at - RECENT - MINUTE,
+        at - MINUTE,
+        at,
+        MINUTES + 1,
+    )
+
     *_, latest = last.starts()
     recorded = read_queues(conn, last)
     if recorded and recorded[-1].at < latest:
         return last._replace(until=latest)
+
     return last
 
 
@@ -176,6 +189,7 @@ def _headline(screen: Screen) -> "RenderableType":
         name: sum(queue[name] for queue in screen.queues)
         for name in ("ready", "running", "retrying", "dead")
     }
+
     alive = sum(worker["state"] == "working" for worker in screen.workers)
     text = Text(f"{screen.at.astimezone():%H:%M:%S}   ", style="bold")
 
@@ -213,6 +227,7 @@ def _table(title: str, *columns: str, right: Sequence[str] = ()) -> Any:
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
+
     for column in columns:
         table.add_column(
             column,
@@ -268,6 +283,7 @@ def _queues(screen: Screen, width: int) -> "RenderableType":
         )
         for queue in screen.queues
     ]
+
     return _fill(table, rows, MOST_QUEUES)
 
 
@@ -306,6 +322,7 @@ def _workers(screen: Screen) -> "RenderableType":
         )
         for worker in screen.workers
     ]
+
     return _fill(table, rows, MOST_WORKERS)
 
 
@@ -324,6 +341,7 @@ def _groups(causes: Sequence[Row] | None) -> "RenderableType":
         (cause["open"], cause["kind"], cause["error_class"], cause["message"])
         for cause in causes
     ]
+
     return _fill(table, rows, MOST_CAUSES)
 
 
@@ -342,7 +360,11 @@ def _follow(settings: "Settings", interval: float, keys: "Keys") -> None:
     """Show the figures until q is typed; a lost connection is opened again."""
     from rich.live import Live  # noqa: PLC0415 # as above
 
-    with Live(screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+    with Live(
+        screen=True,
+        auto_refresh=False,
+        vertical_overflow="crop",
+    ) as live:
         while True:
             try:
                 _show_until_quit(live, settings, interval, keys)
@@ -412,6 +434,7 @@ def _keys() -> Iterator[Keys]:
 
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin.fileno())
+
     try:
         yield keys
     finally:

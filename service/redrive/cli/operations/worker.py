@@ -99,6 +99,7 @@ def worker(
         refuse_before_subcommand(context)
         return Exit.DONE  # not used: the subcommand sets the exit code
 
+    # Named here, because the child that reads the settings has another process id.
     name = f"{socket.gethostname()}/{os.getpid()}"
 
     def read() -> Start:
@@ -130,7 +131,16 @@ class Start:
 def start_of(
     settings: "Settings", name: str, *, until_empty: bool, reload: bool
 ) -> Start:
-    """Return the start-up values of a worker with these settings."""
+    """Return the start-up values of a worker with these settings.
+
+    Args:
+        name: name of the worker in lists and logs.
+        until_empty: the worker stops when no job is left for it.
+        reload: its runners restart when the code of the handlers changes.
+
+    Raises:
+        SettingsError: no handlers and no targets are set, or the keys are wrong.
+    """
     if settings.handlers is None and settings.targets is None:
         msg = (
             "REDRIVE_HANDLERS is not set; it must be module:attribute, such as app.jobs:jobs"
@@ -165,9 +175,11 @@ def run(
     options = start.options
     set_up(start.log_format, start.log_level)
     wait_for_schema(options.database, start.startup_timeout)
+
     metrics = Metrics()
     tracing = set_up_tracing() if is_asked_for() else None
     telemetry = Telemetry(metrics, options.queues, tracing)
+
     supervisor = Supervisor(options, telemetry)
     if start.http_port:
         _serve(start, metrics, supervisor, figures, also_ready)
@@ -254,6 +266,7 @@ def _ready(health: Health) -> Checks:
     """Return the checks of readiness, by part."""
     is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
     late = "no heartbeat was confirmed within its ttl"
+
     return _live(health) | {
         "database": trouble_of(health.database_failures, health.database_fault),
         "exchange": health.exchange,

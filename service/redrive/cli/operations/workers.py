@@ -50,6 +50,7 @@ def list_workers(cells: "Sequence[Settings]") -> int:
         right=("slots", "inflight"),
         empty="no worker",
     )
+
     return code
 
 
