@@ -139,6 +139,7 @@ class _Vitals:
     is_read_only: bool
     is_throwaway: bool
     has_fsync: bool
+    schema_version: int
     is_logged: bool
     clock: float
     missing_roles: list[str]
@@ -149,6 +150,7 @@ _READ_VITALS: LiteralString = """
            current_setting('transaction_read_only') = 'on' as is_read_only,
            current_setting('cluster_name') = %s as is_throwaway,
            current_setting('fsync') = 'on' as has_fsync,
+           (select max(version) from redrive.migrations) as schema_version,
            (select relpersistence = 'p' from pg_class
             where oid = 'redrive.jobs'::regclass) as is_logged,
            extract(epoch from clock_timestamp())::float8 as clock,
@@ -290,8 +292,8 @@ def _durability(vitals: _Vitals) -> Finding:
     return Finding("durability", ok=True, text="fsync on, tables logged")
 
 
-def _schema(_: _Vitals) -> Finding:
-    return Finding("schema", ok=True, text=f"version {migrations.latest()}")
+def _schema(vitals: _Vitals) -> Finding:
+    return Finding("schema", ok=True, text=f"version {vitals.schema_version}")
 
 
 def _roles(vitals: _Vitals) -> Finding:
