@@ -249,7 +249,7 @@ def test_a_dead_letter_is_assigned_with_a_why(
         0,
         (
             "redrive: job 999 has no open dead letter; "
-            "redrive job show 999 shows what became of it\n"
+            "redrive job show 999 shows what happened to it\n"
         ),
     )
     assert redrive("dlq", "ls", "--json").json["owner"] == "bo"

@@ -72,8 +72,8 @@ def ack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
     redrive dlq ack --queue payments --since 2h --why 'the bank is down'
 
     Ids and filters select open dead letters. The command acknowledges their whole groups.
-    It lasts until the group has no open dead letters left. If the name of a group has only
-    digits, give it with --group.
+    An acknowledgement lasts until the group has no open dead letters left. If the name of
+    a group has only digits, give it with --group.
     """
     return _change(named, chosen, change, _ACK)
 

@@ -100,9 +100,9 @@ def move_key(
     run the command again for jobs that came in between.
 
     --give-up returns the jobs that a stopped run has taken out to the cell of --from,
-    unless the other cell has them. What has moved stays there. If the other cell does
-    not answer, this is refused, because its jobs could run twice. Only if it is lost
-    for good, add --destination-lost.
+    unless the other cell has them. Jobs that have moved stay there. If the other cell does
+    not answer, this is refused, because its jobs could run twice. Add --destination-lost
+    only if the other cell is lost for good.
 
     The command shows what moves and asks, unless you give --yes. Without a terminal
     and without --yes it only shows it.

@@ -54,7 +54,7 @@ def list_owners(conn: Connection) -> None:
 @owner.command("set")
 @click.argument("pattern")
 @click.argument("name", metavar="OWNER")
-@click.option("--contact", metavar="TEXT", help="Where to reach them, as '#payments'.")
+@click.option("--contact", metavar="TEXT", help="Contact of the owner: '#payments'.")
 @acting_options
 def set_owner(pattern: str, name: str, contact: str | None, change: Change) -> None:
     """Set the owner of a queue, a kind, or both.
