@@ -16,6 +16,7 @@ from typing import Any, LiteralString, cast
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
 
 from redrive.database.connect import SETTINGS as OWN_SETTINGS
 from redrive.database.connect import OwnConnection
@@ -101,7 +102,7 @@ class Session:
     def __init__(self, conn: Connection) -> None:
         self.conn = conn
         self.pid = conn.info.backend_pid
-        self._thread = ThreadPoolExecutor(1)
+        self._thread: ThreadPoolExecutor | None = None
 
     def rows(self, query: LiteralString, *parameters: Any) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows; none for one that returns nothing."""
@@ -124,13 +125,17 @@ class Session:
 
     def start(self, act: Callable[[], Any]) -> Future[Any]:
         """Do something on this session's thread, for what is expected to block."""
+        self._thread = self._thread or ThreadPoolExecutor(1)
         return self._thread.submit(act)
 
     def close(self) -> None:
         """End the session, also under a statement that hangs."""
-        with contextlib.suppress(psycopg.Error):
-            self.conn.cancel_safe(timeout=2)
-        self._thread.shutdown()
+        is_active = self.conn.info.transaction_status == TransactionStatus.ACTIVE
+        if self._thread or is_active:  # to cancel takes a connection of its own
+            with contextlib.suppress(psycopg.Error):
+                self.conn.cancel_safe(timeout=2)
+        if self._thread:
+            self._thread.shutdown()
         self.conn.close()
 
 
