@@ -128,12 +128,12 @@ def pytest_collection_modifyitems(
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Put slow tests and groups between the first two thirds of the others.
+    """Put slow tests and groups between the first half of the others.
 
     Slow tests mostly wait. At the end one of them would keep all processes waiting.
     """
     slow, others = _split(items, lambda item: _is_slow(item) or bool(_group(item)))
-    every = max(1, len(others) * 2 // (3 * len(slow) + 1))
+    every = max(1, len(others) // (2 * len(slow) + 1))
     spread: list[pytest.Item] = []
     for n, item in enumerate(others):
         spread += slow[n // every : n // every + 1] if n % every == 0 else []
