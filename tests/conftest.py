@@ -36,6 +36,7 @@ from tests.postgres import (
     embedded,
     external,
     installed,
+    migrated,
 )
 
 IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
@@ -127,12 +128,12 @@ def pytest_collection_modifyitems(
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Put slow tests and groups between the first two thirds of the others.
+    """Put slow tests and groups between the first half of the others.
 
     Slow tests mostly wait. At the end one of them would keep all processes waiting.
     """
     slow, others = _split(items, lambda item: _is_slow(item) or bool(_group(item)))
-    every = max(1, len(others) * 2 // (3 * len(slow) + 1))
+    every = max(1, len(others) // (2 * len(slow) + 1))
     spread: list[pytest.Item] = []
     for n, item in enumerate(others):
         spread += slow[n // every : n // every + 1] if n % every == 0 else []
@@ -222,8 +223,9 @@ def _older_names() -> list[str]:
 class _Servers:
     """The servers in use; each is started when the first test asks for it."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
+    def __init__(self, stack: contextlib.ExitStack, shared: Path | None) -> None:
         self._stack = stack
+        self._shared = shared
         self._running: dict[str, Server] = {}
 
     def get(self, name: str) -> Server:
@@ -233,15 +235,22 @@ class _Servers:
                 "testcontainers": partial(container, IMAGE),
             }.get(name)
             self._running[name] = self._stack.enter_context(
-                start() if start else embedded(int(name.removeprefix("pg")))
+                start() if start else self._embedded(int(name.removeprefix("pg")))
             )
         return self._running[name]
 
+    def _embedded(self, version: int) -> contextlib.AbstractContextManager[Server]:
+        like = self._shared and migrated(version, self._shared)
+        return embedded(version, like)
+
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[_Servers]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Servers]:
+    """The servers of this process. Several processes share what they are made from."""
+    is_one_of_several = "PYTEST_XDIST_WORKER" in os.environ
+    shared = tmp_path_factory.getbasetemp().parent if is_one_of_several else None
     with contextlib.ExitStack() as stack:
-        yield _Servers(stack)
+        yield _Servers(stack, shared)
 
 
 @pytest.fixture(scope="session")
