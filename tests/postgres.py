@@ -349,7 +349,7 @@ def migrated(version: int, home: Path) -> Path:
 
 
 def _make_migrated(version: int, made: Path) -> None:
-    with _stopped(version, min_wal_size="32MB") as postgres:
+    with _stopped(version) as postgres:
         postgres.start()
         server = Server(postgres.url())
         server.make_template(TEMPLATE)
