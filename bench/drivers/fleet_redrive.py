@@ -25,7 +25,7 @@ import msgspec
 import psycopg
 from psycopg.connection import Connection
 
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.observability.metrics import Metrics
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import Done, Hello, Jobs, Kind, Stop, Work, decode_down

@@ -202,7 +202,7 @@ def healthy(home: Path, *, rate: float, window: float) -> Figures:
 
 
 def _migrate(url: str) -> None:
-    from redrive.database.migrate import migrate
+    from redrive.database.schema.migrate import migrate
 
     with connect(url) as conn:
         migrate(conn)

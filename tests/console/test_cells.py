@@ -18,7 +18,7 @@ from redrive.console.security import logins as connections
 from redrive.console.security import sessions
 from redrive.console.security.access import COOKIE, Role
 from redrive.console.security.logins import Logins
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.database.embedded import NEWEST
 from redrive.errors import SettingsError
 from redrive.settings import load

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from psycopg.sql import SQL
 
-from redrive.database.migrate import functions, migrations
+from redrive.database.schema.migrate import functions, migrations
 from redrive.live_jobs import moves
 from tests.postgres import Database
 

@@ -18,10 +18,11 @@ from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import cells_options, json_option
 from redrive.cli.support.output import counted, emit, wants_json
 from redrive.cli.support.unhandled import sentence
-from redrive.database import audit, foreign, publications
-from redrive.database import migrate as migrations
+from redrive.database import audit
 from redrive.database.embedded import THROWAWAY
 from redrive.database.rows import Connection, first_record
+from redrive.database.schema import foreign, publications
+from redrive.database.schema import migrate as migrations
 from redrive.encryption import configured
 from redrive.errors import RedriveError
 from redrive.live_jobs import open_moves, standing

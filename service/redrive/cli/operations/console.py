@@ -11,7 +11,7 @@ import click
 
 from redrive.cli.support.connection import wait_for_schema
 from redrive.cli.support.options import cells_options
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.errors import SettingsError
 from redrive.handlers import load
 from redrive.observability import tracing as tracing_of_process

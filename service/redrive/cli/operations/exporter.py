@@ -13,7 +13,7 @@ import psycopg
 from redrive.cli.support.child import in_child
 from redrive.cli.support.connection import trouble_of, wait_for_schema
 from redrive.cli.support.options import database_option, settings_of_cells
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.observability.cells import CellStats
 from redrive.observability.health import serve
 from redrive.observability.logs import set_up

@@ -29,7 +29,7 @@ from redrive.errors import SettingsError
 from redrive.rules.rows import Fields, Row
 
 if TYPE_CHECKING:
-    from redrive.database.address import Address
+    from redrive.database.connections.address import Address
     from redrive.gateway.file import AnySource
     from redrive.gateway.intake import Intake
     from redrive.settings import Settings

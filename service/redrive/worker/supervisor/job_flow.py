@@ -12,7 +12,7 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.rules.scheduling.load import Load, load_of
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity

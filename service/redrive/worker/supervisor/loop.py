@@ -15,7 +15,7 @@ from types import FrameType
 
 import psycopg
 
-from redrive.database.link import GuestLink, Link, Watchdog
+from redrive.database.connections.link import GuestLink, Link, Watchdog
 from redrive.worker.protocol import Sampled
 from redrive.worker.store import Registration
 from redrive.worker.supervisor.claiming.exchange import Exchange

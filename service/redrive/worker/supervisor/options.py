@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.worker.supervisor.runners.environment import EVERYTHING
 from redrive.worker.supervisor.runners.start import RunnerOptions
 

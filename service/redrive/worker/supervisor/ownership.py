@@ -8,7 +8,7 @@ from itertools import chain
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.held import ClaimedJob

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from redrive.database.trouble import refusal
+from redrive.database.connections.trouble import refusal
 from redrive.rules.attempts.categories import Evidence, category_of
 from redrive.rules.attempts.failure import made_up
 from redrive.rules.attempts.policy import decide, decide_loss

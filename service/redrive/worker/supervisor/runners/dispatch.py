@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.rules.attempts.settlement import Release
 from redrive.worker.protocol import read_extras
 from redrive.worker.supervisor.held import ClaimedJob

@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Set as AbstractSet
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.rules.attempts.releases import put_off_suspect
 from redrive.rules.attempts.settlement import Release
 from redrive.worker import store

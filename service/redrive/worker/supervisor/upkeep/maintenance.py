@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from redrive.database.link import GuestLink, Link
+from redrive.database.connections.link import GuestLink, Link
 from redrive.dead_letters import campaign, groups
 from redrive.worker import store
 from redrive.worker.protocol import Sampled

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from redrive.database.connect import OwnConnection, connect
-from redrive.database.refusals import Refusals, is_refusal
+from redrive.database.connections.connect import OwnConnection, connect
+from redrive.database.connections.refusals import Refusals, is_refusal
 from redrive.errors import SettingsError
 
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"

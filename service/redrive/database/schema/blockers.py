@@ -12,7 +12,7 @@ from typing import LiteralString, Self
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from redrive.database.connect import CONNECT_SECONDS
+from redrive.database.connections.connect import CONNECT_SECONDS
 from redrive.database.rows import Connection, first_record
 from redrive.errors import SchemaError
 from redrive.rules.rows import Fields

@@ -20,15 +20,15 @@ from typing import LiteralString
 
 import psycopg
 
-from redrive.database.address import Address, CannotLogIn
-from redrive.database.connect import (
+from redrive.database.connections.address import Address, CannotLogIn
+from redrive.database.connections.connect import (
     CALL_SECONDS,
     SETTINGS,
     OwnConnection,
     settings_of_transaction,
 )
-from redrive.database.refusals import is_refusal
-from redrive.database.trouble import Trouble, trouble
+from redrive.database.connections.refusals import is_refusal
+from redrive.database.connections.trouble import Trouble, trouble
 from redrive.errors import SettingsError
 
 WATCH_SECONDS = 0.2

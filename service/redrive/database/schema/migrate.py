@@ -27,10 +27,10 @@ from typing import Any, LiteralString, cast
 import psycopg
 from psycopg import errors, sql
 
-from redrive.database import foreign
-from redrive.database.blockers import Waiting
-from redrive.database.connect import SEARCH_PATH
+from redrive.database.connections.connect import SEARCH_PATH
 from redrive.database.rows import Connection, column, first_record, value
+from redrive.database.schema import foreign
+from redrive.database.schema.blockers import Waiting
 from redrive.errors import SchemaError, SchemaTooNew
 
 LOCK_KEY = 0x72656472  # 'redr'

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.errors import SettingsError
 from redrive.rules.yaml_text import (
     UNREADABLE,
