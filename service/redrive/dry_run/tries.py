@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import LiteralString
 
 from redrive.database.rows import Connection, rows
-from redrive.dead_letters.campaign import Plan
+from redrive.dead_letters.campaigns.campaign import Plan
 from redrive.dry_run.runner import ConfinedRunner, Died, TookTooLong
 from redrive.encryption import Whose, shown_failure
 from redrive.handlers import Handlers, decode_object, encode_json

@@ -17,7 +17,7 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import listing
 from redrive.database.rows import Connection, records
-from redrive.dead_letters.owners import ANY, Pattern, parse_pattern
+from redrive.dead_letters.grouping.owners import ANY, Pattern, parse_pattern
 from redrive.rules.rows import Row
 
 DEFAULTS = Pattern(ANY)

@@ -16,8 +16,8 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import listing
 from redrive.database.rows import Connection
-from redrive.dead_letters import owners
-from redrive.dead_letters.owners import MAX_CONTACT, NAME, Owner, parse_pattern
+from redrive.dead_letters.grouping import owners
+from redrive.dead_letters.grouping.owners import MAX_CONTACT, NAME, Owner, parse_pattern
 
 
 class _Wanted(msgspec.Struct, forbid_unknown_fields=True):

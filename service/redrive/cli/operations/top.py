@@ -19,7 +19,7 @@ from redrive.cli.support.options import settings_options
 from redrive.cli.support.output import counted, printable, screen_width
 from redrive.console.pages import figures
 from redrive.database.rows import Connection
-from redrive.dead_letters import groups
+from redrive.dead_letters.grouping import groups
 from redrive.live_jobs import workers
 from redrive.observability.series import Point, filled, now_of, read_queues, read_series
 from redrive.rules.rows import Row

@@ -45,8 +45,11 @@ from redrive.console.security.access import Refused
 from redrive.console.state import Console, Known, SignedIn, Visit, media_type
 from redrive.database.criteria import Criteria, Criterion
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign, find, groups, proposals, review
+from redrive.dead_letters import find, proposals
+from redrive.dead_letters.analysis import review
+from redrive.dead_letters.campaigns import campaign
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs import breakers, limits, schedules, workers
 from redrive.live_jobs.filter import JobFilter

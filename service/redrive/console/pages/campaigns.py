@@ -26,7 +26,7 @@ from redrive.console.security.access import Principal, Refused
 from redrive.console.security.logins import Crowded
 from redrive.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
 from redrive.console.streams import Update
-from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaigns import campaign as campaigns
 from redrive.errors import SchemaError
 from redrive.live_jobs import destination, standing
 from redrive.rules.dead_letters.campaign import GOING, State

@@ -24,8 +24,10 @@ from redrive.console.query import command, dead_letter_place, parse, place_of
 from redrive.console.security.access import Refused
 from redrive.console.state import Here, SignedIn
 from redrive.database.rows import Connection
-from redrive.dead_letters import explain, find, groups, review
+from redrive.dead_letters import find
+from redrive.dead_letters.analysis import explain, review
 from redrive.dead_letters.filter import CATEGORIES, Filter
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.page import page
 from redrive.rules.dead_letters import review as rules
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence

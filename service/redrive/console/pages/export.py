@@ -19,8 +19,8 @@ from redrive.console.query import Query, parse
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn
 from redrive.database import audit
-from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.page import page as page_of_letters
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed

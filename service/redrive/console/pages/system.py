@@ -24,7 +24,7 @@ from redrive.console.pages.spans import of_page, span_of
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn, Visit
 from redrive.database.rows import Connection, value
-from redrive.dead_letters import groups
+from redrive.dead_letters.grouping import groups
 from redrive.live_jobs import breakers, limits, schedules, workers
 from redrive.live_jobs.running import of_workers
 from redrive.rules.rows import Row

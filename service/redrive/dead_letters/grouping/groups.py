@@ -7,8 +7,8 @@ from typing import Any, LiteralString
 from psycopg.types.json import Jsonb
 
 from redrive.database.rows import Connection, rows, value
-from redrive.dead_letters import owners
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.grouping import owners
 from redrive.dead_letters.reveal import reveal
 from redrive.rules.dead_letters.fixes import fixed_among, fixes_of
 from redrive.rules.rows import Row

@@ -13,9 +13,9 @@ from typing import LiteralString
 import msgspec
 
 from redrive.database.rows import Connection, rows
-from redrive.dead_letters import groups
-from redrive.dead_letters.explain import explain
+from redrive.dead_letters.analysis.explain import explain
 from redrive.dead_letters.find import show
+from redrive.dead_letters.grouping import groups
 from redrive.rules.dead_letters.explain import sentence
 from redrive.rules.payloads.escape import escaped, escaped_lines
 from redrive.rules.rows import Fields, Row

@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from redrive.database.ask import outcomes
 from redrive.database.rows import Connection, value
-from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaigns import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.errors import RedriveError
 from redrive.rules.dead_letters import together as rules

@@ -9,7 +9,7 @@ from functools import partial
 from typing import LiteralString, NamedTuple
 
 from redrive.database.rows import Connection, rows
-from redrive.dead_letters import groups
+from redrive.dead_letters.grouping import groups
 from redrive.encryption import is_sealed, shown_payload
 from redrive.rules.dead_letters import explain as rules
 from redrive.rules.dead_letters.explain import Base, Observed

@@ -13,8 +13,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from redrive.database.rows import Connection, column, first_row, rows, value
-from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.reveal import reveal
 from redrive.errors import Busy
 from redrive.rules.dead_letters import campaign as rules
