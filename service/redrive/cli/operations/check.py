@@ -25,8 +25,9 @@ from redrive.database.schema import foreign, publications
 from redrive.database.schema import migrate as migrations
 from redrive.encryption import configured
 from redrive.errors import RedriveError
-from redrive.live_jobs import open_moves, standing
-from redrive.live_jobs.unhandled import unhandled
+from redrive.live_jobs.cell_moves import open_moves
+from redrive.live_jobs.surroundings import standing
+from redrive.live_jobs.surroundings.unhandled import unhandled
 from redrive.rules.payloads.escape import escaped_lines
 from redrive.settings import Settings
 

@@ -20,7 +20,7 @@ from redrive.cli.support.output import counted, printable, screen_width
 from redrive.console.pages import figures
 from redrive.database.rows import Connection
 from redrive.dead_letters.grouping import groups
-from redrive.live_jobs import workers
+from redrive.live_jobs.surroundings import workers
 from redrive.observability.series import Point, filled, now_of, read_queues, read_series
 from redrive.rules.rows import Row
 from redrive.rules.scheduling.instants import duration

@@ -8,7 +8,7 @@ import click
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.options import cells_options, json_option, pager_option
 from redrive.cli.support.output import length, listing
-from redrive.live_jobs.workers import find
+from redrive.live_jobs.surroundings.workers import find
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from redrive.dead_letters.campaigns.campaign import Plan
 from redrive.dead_letters.campaigns.unfit import leave_out
 from redrive.dead_letters.filter import Filter
 from redrive.errors import Busy
-from redrive.live_jobs import destination
+from redrive.live_jobs.surroundings import destination
 from redrive.rules.attempts.waiting import span
 from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,

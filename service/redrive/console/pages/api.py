@@ -51,11 +51,12 @@ from redrive.dead_letters.campaigns import campaign
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.page import page as page_of_letters
-from redrive.live_jobs import breakers, limits, schedules, workers
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import listed
+from redrive.live_jobs.flow_control import breakers, limits, schedules
 from redrive.live_jobs.page import page as page_of_jobs
 from redrive.live_jobs.show import show as show_any_job
+from redrive.live_jobs.surroundings import workers
 from redrive.observability.marks import read_marks
 from redrive.observability.series import each_point, now_of, shortest
 from redrive.observability.series import listed as listed_point

@@ -28,7 +28,7 @@ from redrive.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
 from redrive.console.streams import Update
 from redrive.dead_letters.campaigns import campaign as campaigns
 from redrive.errors import SchemaError
-from redrive.live_jobs import destination, standing
+from redrive.live_jobs.surroundings import destination, standing
 from redrive.rules.dead_letters.campaign import GOING, State
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.payloads.escape import escaped

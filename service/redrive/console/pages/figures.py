@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import LiteralString
 
 from redrive.database.rows import Connection, rows
-from redrive.live_jobs import breakers, standing
-from redrive.live_jobs.around import Surroundings
-from redrive.live_jobs.unhandled import unhandled
+from redrive.live_jobs.flow_control import breakers
+from redrive.live_jobs.surroundings import standing
+from redrive.live_jobs.surroundings.around import Surroundings
+from redrive.live_jobs.surroundings.unhandled import unhandled
 from redrive.rules.attempts.waiting import Code, why_queue
 from redrive.rules.rows import Row
 from redrive.rules.times import Period

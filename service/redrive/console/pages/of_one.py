@@ -15,7 +15,7 @@ from redrive.console.pages.spans import of_page, shell_of, span_of
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn, Visit
 from redrive.database.rows import Connection, rows
-from redrive.live_jobs.running import running
+from redrive.live_jobs.surroundings.running import running
 from redrive.rules.rows import Row
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)

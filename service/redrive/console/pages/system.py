@@ -25,8 +25,9 @@ from redrive.console.query import command, url
 from redrive.console.state import SignedIn, Visit
 from redrive.database.rows import Connection, value
 from redrive.dead_letters.grouping import groups
-from redrive.live_jobs import breakers, limits, schedules, workers
-from redrive.live_jobs.running import of_workers
+from redrive.live_jobs.flow_control import breakers, limits, schedules
+from redrive.live_jobs.surroundings import workers
+from redrive.live_jobs.surroundings.running import of_workers
 from redrive.rules.rows import Row
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from redrive.database.rows import Connection, value
 from redrive.encryption import configured
-from redrive.live_jobs.documents import renumbered
-from redrive.live_jobs.moves import CHUNK, Move, drop, end
+from redrive.live_jobs.cell_moves.documents import renumbered
+from redrive.live_jobs.cell_moves.moves import CHUNK, Move, drop, end
 
 _WAITING: LiteralString = """
     select array(select id from redrive.moved_jobs where move = %s and data is not null)"""

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from redrive.database.rows import Connection, column, records, rows, value
 from redrive.encryption import configured
-from redrive.live_jobs.documents import renumbered
-from redrive.live_jobs.limits import find, names, put
+from redrive.live_jobs.cell_moves.documents import renumbered
+from redrive.live_jobs.flow_control.limits import find, names, put
 from redrive.rules.rows import Row
 
 CHUNK = 500

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from redrive.database.rows import Connection
-from redrive.live_jobs.around import Surroundings
+from redrive.live_jobs.surroundings.around import Surroundings
 from redrive.rules.attempts.waiting import Worker
 
 
