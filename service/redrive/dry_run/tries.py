@@ -15,7 +15,7 @@ from redrive.rules.model import Category
 from redrive.rules.rows import Fields, Row
 from redrive.signals import seconds
 from redrive.worker.protocol import Report, Work
-from redrive.worker.supervisor.runners.crash import Crash
+from redrive.worker.supervisor.runners.crashes.crash import Crash
 
 MAX_SECONDS = 10.0
 """Limit for a handler whose policy allows more."""

@@ -20,7 +20,7 @@ from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.telemetry import Telemetry

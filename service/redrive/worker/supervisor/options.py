@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from redrive.database.connections.address import Address
-from redrive.worker.supervisor.runners.environment import EVERYTHING
-from redrive.worker.supervisor.runners.start import RunnerOptions
+from redrive.worker.supervisor.runners.process.environment import EVERYTHING
+from redrive.worker.supervisor.runners.process.start import RunnerOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.kinds import KnownKinds
+from redrive.worker.supervisor.runners.crashes.oom import OomWatch
 from redrive.worker.supervisor.runners.inbox import Inbox
-from redrive.worker.supervisor.runners.oom import OomWatch
 from redrive.worker.supervisor.runners.pool import RunnerPool
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.remains import Remains, remains_of
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")

@@ -12,9 +12,12 @@ import msgspec
 
 from redrive.worker.channel import Channel
 from redrive.worker.shared_state import SharedState
-from redrive.worker.supervisor.runners.environment import EVERYTHING, handed_over
-from redrive.worker.supervisor.runners.os_process import OsProcess
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.environment import (
+    EVERYTHING,
+    handed_over,
+)
+from redrive.worker.supervisor.runners.process.os_process import OsProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 
 RUNNER = "import sys; from redrive.worker.runner.process import main; sys.exit(main(sys.argv[1:]))"
 

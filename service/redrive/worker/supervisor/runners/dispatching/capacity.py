@@ -11,7 +11,7 @@ many workers, fetches more ahead. So each claim is larger, and all workers share
 from collections.abc import Iterator, Sequence
 
 from redrive.worker.supervisor.held import ClaimedJob
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 
 AHEAD_SECONDS, MAX_AHEAD_SECONDS = 0.03, 0.5
 MOST_AHEAD = 4_000

@@ -17,8 +17,8 @@ from redrive.worker.protocol import (
 )
 from redrive.worker.shared_state import Running, SharedState
 from redrive.worker.supervisor.held import ClaimedJob
-from redrive.worker.supervisor.runners.held_jobs import HeldJobs
-from redrive.worker.supervisor.runners.os_process import OsProcess
+from redrive.worker.supervisor.runners.process.held_jobs import HeldJobs
+from redrive.worker.supervisor.runners.process.os_process import OsProcess
 
 FRAME_CHARACTERS = 1 << 18
 """Payload characters in one frame: a runner starts its first jobs before it has all."""

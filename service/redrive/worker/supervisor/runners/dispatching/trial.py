@@ -20,9 +20,9 @@ from redrive.rules.attempts.releases import put_off_suspect
 from redrive.rules.attempts.settlement import Release
 from redrive.worker import store
 from redrive.worker.supervisor.held import ClaimedJob
+from redrive.worker.supervisor.runners.dispatching.suspects import Suspects
 from redrive.worker.supervisor.runners.pool import RunnerPool
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
-from redrive.worker.supervisor.runners.suspects import Suspects
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 
 logger = logging.getLogger("redrive.worker")
 

@@ -12,7 +12,7 @@ from redrive.rules.attempts.releases import put_off_suspect
 from redrive.rules.attempts.settlement import Release
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.pool import RunnerPool
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 
 MOST_IN_HAND = 2
 """How many suspects this worker holds; all of them run.

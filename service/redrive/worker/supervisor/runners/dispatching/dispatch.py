@@ -13,10 +13,10 @@ from redrive.rules.attempts.settlement import Release
 from redrive.worker.protocol import read_extras
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.kinds import KnownKinds
-from redrive.worker.supervisor.runners.capacity import Capacity
+from redrive.worker.supervisor.runners.dispatching.capacity import Capacity
+from redrive.worker.supervisor.runners.dispatching.suspects import Suspects
+from redrive.worker.supervisor.runners.dispatching.trial import Trial
 from redrive.worker.supervisor.runners.pool import RunnerPool
-from redrive.worker.supervisor.runners.suspects import Suspects
-from redrive.worker.supervisor.runners.trial import Trial
 
 
 class Dispatch:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.pool import RunnerPool
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.suspension import Suspension
 
 

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from redrive.worker.supervisor.held import ClaimedJob
-from redrive.worker.supervisor.runners.speed import Speed
+from redrive.worker.supervisor.runners.process.speed import Speed
 
 
 @dataclass(slots=True, eq=False)
