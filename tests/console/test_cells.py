@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from redrive.cli.operations.console import _guarded
+from redrive.cli.operations.processes.console import _guarded
 from redrive.console.app import NO_ANSWER, application
 from redrive.console.pages import cells as pages
 from redrive.console.security import logins as connections

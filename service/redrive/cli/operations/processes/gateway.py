@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import psycopg
 
-from redrive.cli.operations import worker
+from redrive.cli.operations.processes import worker
 from redrive.cli.support.connection import database, first_line
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.misplaced import refuse_before_subcommand

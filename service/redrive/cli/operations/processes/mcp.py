@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
-from redrive.cli.operations.console import proxy_of
+from redrive.cli.operations.processes.console import proxy_of
 from redrive.cli.support.options import actor_option, settings_options
 from redrive.errors import SettingsError
 from redrive.observability.logs import set_up

@@ -11,8 +11,8 @@ from typing import LiteralString
 import click
 import psycopg
 
-from redrive.cli.operations import check_server
-from redrive.cli.operations.check_server import Finding
+from redrive.cli.operations.monitoring import check_server
+from redrive.cli.operations.monitoring.check_server import Finding
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import cells_options, json_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from redrive.cli.operations.workers import list_workers
+from redrive.cli.operations.processes.workers import list_workers
 from redrive.cli.support.child import in_child
 from redrive.cli.support.connection import trouble_of, wait_for_schema
 from redrive.cli.support.exits import Exit

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import psycopg
 
-from redrive.cli.operations.series import seconds
+from redrive.cli.operations.monitoring.series import seconds
 from redrive.cli.support.connection import database, explain
 from redrive.cli.support.options import settings_options
 from redrive.cli.support.output import counted, printable, screen_width
