@@ -19,8 +19,8 @@ from redrive.console.actions.campaigns import (
     terms_of,
 )
 from redrive.console.pages.listing import PAGE
-from redrive.console.pages.outcome import outcome
-from redrive.console.pages.privileges import readable
+from redrive.console.pages.sections.privileges import readable
+from redrive.console.pages.time_series.outcome import outcome
 from redrive.console.query import Query, command
 from redrive.console.security.access import Principal, Refused
 from redrive.console.security.logins import Crowded

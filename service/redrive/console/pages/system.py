@@ -10,17 +10,17 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.charts.span import Span
-from redrive.console.pages import figures
-from redrive.console.pages.curves import curves, sums
 from redrive.console.pages.filters import (
     audit_page,
     part,
     skipped,
 )
 from redrive.console.pages.listing import PAGE
-from redrive.console.pages.marks import marks_of, sentence_before
-from redrive.console.pages.privileges import readable
-from redrive.console.pages.spans import of_page, span_of
+from redrive.console.pages.sections import figures
+from redrive.console.pages.sections.privileges import readable
+from redrive.console.pages.time_series.curves import curves, sums
+from redrive.console.pages.time_series.marks import marks_of, sentence_before
+from redrive.console.pages.time_series.spans import of_page, span_of
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn, Visit
 from redrive.database.rows import Connection, value

@@ -17,7 +17,7 @@ from redrive.cli.operations.monitoring.series import seconds
 from redrive.cli.support.connection import database, explain
 from redrive.cli.support.options import settings_options
 from redrive.cli.support.output import counted, printable, screen_width
-from redrive.console.pages import figures
+from redrive.console.pages.sections import figures
 from redrive.database.rows import Connection
 from redrive.dead_letters.grouping import groups
 from redrive.live_jobs.surroundings import workers

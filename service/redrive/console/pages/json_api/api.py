@@ -12,8 +12,7 @@ from fastapi.security import HTTPBearer
 from redrive.console.actions import edits
 from redrive.console.actions.change import Change, Done, Preview, why_of
 from redrive.console.actions.changes import CHANGES
-from redrive.console.pages import act, cells, figures
-from redrive.console.pages.changes import order, preview
+from redrive.console.pages import cells
 from redrive.console.pages.filters import (
     AUDIT_FILTERS,
     GROUP_FILTERS,
@@ -24,12 +23,15 @@ from redrive.console.pages.filters import (
     review_since,
     skipped,
 )
-from redrive.console.pages.series import (
+from redrive.console.pages.forms import act
+from redrive.console.pages.forms.changes import order, preview
+from redrive.console.pages.json_api.series import (
     SERIES_FILTERS,
     first_steps,
     page_since,
     series_choice,
 )
+from redrive.console.pages.sections import figures
 from redrive.console.query import (
     NUMBERS,
     choices_of,

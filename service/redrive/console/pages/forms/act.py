@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, Response
 from redrive.console.actions.change import Input, Preview
 from redrive.console.actions.changes import CHANGES
 from redrive.console.actions.offers import offers
-from redrive.console.pages.changes import done_page, order
+from redrive.console.pages.forms.changes import done_page, order
 from redrive.console.security.access import Refused
 from redrive.console.security.act_links import Act
 from redrive.console.state import Form, SignedIn, Visit

@@ -11,10 +11,10 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from redrive.console.pages import dead_letters, jobs
-from redrive.console.pages.api import answer
 from redrive.console.pages.filters import audit_choice, group_choice
+from redrive.console.pages.json_api.api import answer
 from redrive.console.pages.listing import filter_of, layout
-from redrive.console.pages.spans import without_span
+from redrive.console.pages.time_series.spans import without_span
 from redrive.console.query import Query, parse
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn

@@ -7,7 +7,7 @@ from typing import LiteralString
 
 from redrive.console.charts.chart import Chart, Line, Mark
 from redrive.console.charts.span import Span, read, written
-from redrive.console.pages.marks import marks_of
+from redrive.console.pages.time_series.marks import marks_of
 from redrive.database.rows import Connection, rows
 from redrive.rules.rows import Row
 
