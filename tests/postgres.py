@@ -20,10 +20,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from redrive.database.connect import SETTINGS as OWN_SETTINGS
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.connect import SETTINGS as OWN_SETTINGS
+from redrive.database.connections.connect import OwnConnection
 from redrive.database.embedded import EmbeddedPostgres, free_port, guarded
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 
 Connection = OwnConnection
 

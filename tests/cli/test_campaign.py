@@ -7,8 +7,8 @@ import pytest
 
 from redrive.cli.main import main
 from redrive.cli.support.exits import Exit
-from redrive.dead_letters import campaign
-from redrive.dead_letters.campaign import drive
+from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns.campaign import drive
 from tests.cli.conftest import Redrive
 from tests.factories import (
     bury,

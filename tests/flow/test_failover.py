@@ -20,9 +20,9 @@ import psycopg
 import pytest
 
 from redrive import enqueue
-from redrive.database.connect import connect
+from redrive.database.connections.connect import connect
+from redrive.database.connections.link import Link, Watchdog
 from redrive.database.embedded import free_port
-from redrive.database.link import Link, Watchdog
 from redrive.worker import store
 from tests.factories import make_worker
 from tests.flow import look

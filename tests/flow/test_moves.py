@@ -19,8 +19,8 @@ from redrive.encryption import (
     open_noted,
     open_payload,
 )
-from redrive.live_jobs import moves
-from redrive.live_jobs.moves import Done, Move
+from redrive.live_jobs.cell_moves import moves
+from redrive.live_jobs.cell_moves.moves import Done, Move
 from tests.factories import (
     bury,
     claim,

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg.errors import LockNotAvailable
 
-from redrive.database.connect import OwnConnection, connect
-from redrive.database.link import Link
-from redrive.database.trouble import refusal
+from redrive.database.connections.connect import OwnConnection, connect
+from redrive.database.connections.link import Link
+from redrive.database.connections.trouble import refusal
 from redrive.observability.metrics import Metrics
 from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.exchange import START, ClaimRequest, LaneClaim, Settlements

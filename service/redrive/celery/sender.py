@@ -18,7 +18,7 @@ from redrive.celery.records import (
     outcome_job,
     read_failure,
 )
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.connect import OwnConnection
 from redrive.enqueue import enqueue
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, Handlers, decode_object

@@ -23,19 +23,16 @@ from redrive.console import metrics
 from redrive.console.connections import PageConnection
 from redrive.console.links import Links
 from redrive.console.pages import (
-    act,
-    api,
     campaigns,
     cells,
-    changes,
     dead_letters,
-    export,
     jobs,
     of_one,
-    proposals,
     sign_in,
     system,
 )
+from redrive.console.pages.forms import act, changes, proposals
+from redrive.console.pages.json_api import api, export
 from redrive.console.pages.render import environment
 from redrive.console.security.access import Access, Refused
 from redrive.console.security.guard import Guard

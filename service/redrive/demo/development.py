@@ -15,9 +15,9 @@ from urllib.request import urlopen
 
 from psycopg.conninfo import conninfo_to_dict
 
-from redrive.database import connect
+from redrive.database.connections import connect
 from redrive.database.embedded import EmbeddedPostgres, free_port
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from redrive.demo.home import keep_password
 from redrive.demo.servers import (
     claim,

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from redrive.database import connect
+from redrive.database.connections import connect
 from redrive.database.embedded import EmbeddedPostgres, free_port
-from redrive.database.migrate import migrate
 from redrive.database.rows import Connection
+from redrive.database.schema.migrate import migrate
 from redrive.demo import shop
 from redrive.demo.home import keep_password
 from redrive.demo.monitoring import Monitoring

@@ -27,8 +27,8 @@ from redrive.worker.protocol import (
     decode_up,
 )
 from redrive.worker.shared_state import SharedState
-from redrive.worker.supervisor.runners.crash import Crash
-from redrive.worker.supervisor.runners.start import RUNNER
+from redrive.worker.supervisor.runners.crashes.crash import Crash
+from redrive.worker.supervisor.runners.process.start import RUNNER
 
 
 class TookTooLong(Exception):

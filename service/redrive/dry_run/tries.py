@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import LiteralString
 
 from redrive.database.rows import Connection, rows
-from redrive.dead_letters.campaign import Plan
+from redrive.dead_letters.campaigns.campaign import Plan
 from redrive.dry_run.runner import ConfinedRunner, Died, TookTooLong
 from redrive.encryption import Whose, shown_failure
 from redrive.handlers import Handlers, decode_object, encode_json
@@ -15,7 +15,7 @@ from redrive.rules.model import Category
 from redrive.rules.rows import Fields, Row
 from redrive.signals import seconds
 from redrive.worker.protocol import Report, Work
-from redrive.worker.supervisor.runners.crash import Crash
+from redrive.worker.supervisor.runners.crashes.crash import Crash
 
 MAX_SECONDS = 10.0
 """Limit for a handler whose policy allows more."""

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import psycopg
 
-from redrive.database.address import Address
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import OwnConnection
 from redrive.errors import SettingsError
 from redrive.gateway import tally
 from redrive.gateway.connect import connect

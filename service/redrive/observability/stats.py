@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from psycopg.rows import namedtuple_row
 
-from redrive.database.address import Address
-from redrive.database.link import Link, Watchdog
+from redrive.database.connections.address import Address
+from redrive.database.connections.link import Link, Watchdog
 from redrive.observability.families import (
     COUNTERS,
     DLQ_DEPTH,

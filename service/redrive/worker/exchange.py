@@ -22,7 +22,7 @@ from redrive.database.arrays import (
     Smallints,
     Texts,
 )
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.connect import OwnConnection
 from redrive.worker.protocol import Report, Returned
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]

@@ -20,9 +20,9 @@ from redrive.cli.support.output import (
     printable,
 )
 from redrive.database.rows import Connection
-from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids, open_by_group
+from redrive.dead_letters.grouping import acknowledgements, groups
 
 _ID = re.compile(r"([^:]+:)?[0-9]+")
 

@@ -27,8 +27,8 @@ from redrive.cli.support.output import (
 from redrive.cli.support.unhandled import sentence
 from redrive.database.rows import Connection, value
 from redrive.database.rows import rows as rows_of
-from redrive.live_jobs.around import Surroundings
-from redrive.live_jobs.unhandled import Unhandled, unhandled
+from redrive.live_jobs.surroundings.around import Surroundings
+from redrive.live_jobs.surroundings.unhandled import Unhandled, unhandled
 from redrive.rules.attempts.waiting import Around, why_queue
 from redrive.rules.payloads.limits import check_name
 from redrive.rules.rows import Fields, Row

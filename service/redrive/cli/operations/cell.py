@@ -17,11 +17,11 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import answer, counted, wants_json
 from redrive.cli.support.terminal import progress
-from redrive.database import migrate
 from redrive.database.rows import Connection
+from redrive.database.schema import migrate
 from redrive.errors import SchemaError
-from redrive.live_jobs import moves
-from redrive.live_jobs.moves import Done, Move, Plan
+from redrive.live_jobs.cell_moves import moves
+from redrive.live_jobs.cell_moves.moves import Done, Move, Plan
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:

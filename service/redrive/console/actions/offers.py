@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign, groups
+from redrive.dead_letters.campaigns import campaign
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import open_by_group
+from redrive.dead_letters.grouping import groups
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.payloads.limits import NAME
 from redrive.rules.rows import Fields

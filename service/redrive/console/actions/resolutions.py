@@ -21,7 +21,7 @@ from redrive.console.actions.group import (
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection
-from redrive.dead_letters import groups
+from redrive.dead_letters.grouping import groups
 from redrive.rules.dead_letters.fixes import worded
 
 _REMARKS = (

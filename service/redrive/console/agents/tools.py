@@ -10,9 +10,11 @@ from redrive.console.agents import arguments as given
 from redrive.console.agents.arguments import filter_of, when
 from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
-from redrive.dead_letters import explain, find, groups, proposals, review
-from redrive.dead_letters import report as incident
+from redrive.dead_letters import find, proposals
+from redrive.dead_letters.analysis import explain, review
+from redrive.dead_letters.analysis import report as incident
 from redrive.dead_letters.edit import Letter
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.proposals import MOST_EDITED, Agent
 from redrive.handlers import Handlers
 from redrive.live_jobs import show

@@ -22,7 +22,7 @@ from redrive.console.state import Visit
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
-from redrive.dead_letters.groups import STATES
+from redrive.dead_letters.grouping.groups import STATES
 from redrive.rules.rows import Fields, Row
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.pages.filters import list_view, search_seconds
 from redrive.console.pages.listing import filter_of, layout
-from redrive.console.pages.timeline import headline, timeline
+from redrive.console.pages.sections.timeline import headline, timeline
 from redrive.console.query import command, is_job_id, job_place, parse
 from redrive.console.security.access import Refused
 from redrive.console.state import PREFIX, Console, SignedIn

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from redrive.console.charts.axes import exact, short
 from redrive.console.charts.draw import draw
 from redrive.console.charts.span import written
-from redrive.console.pages.figures import MOST_OF_A_STEP
+from redrive.console.pages.sections.figures import MOST_OF_A_STEP
 from redrive.console.query import Query
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded

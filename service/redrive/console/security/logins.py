@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import psycopg
 
 from redrive.console.security.access import Role
-from redrive.database import migrate
-from redrive.database.address import Address
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import OwnConnection
+from redrive.database.schema import migrate
 
 MOST_CONNECTIONS = 8
 """Connections of one role for reading, and as many for writing."""

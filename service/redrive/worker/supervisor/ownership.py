@@ -8,15 +8,15 @@ from itertools import chain
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
 from redrive.worker.supervisor.runners.pool import RunnerPool
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.suspension import Suspension
 from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat

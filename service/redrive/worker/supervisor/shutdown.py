@@ -10,7 +10,7 @@ from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.ownership import Ownership
 from redrive.worker.supervisor.runner_care import RunnerCare
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
 from redrive.worker.supervisor.runners.pool import RunnerPool
 
 logger = logging.getLogger("redrive.worker")

@@ -31,8 +31,8 @@ from math import isfinite
 
 import psycopg
 
-from redrive.database.address import CannotLogIn
-from redrive.database.trouble import Trouble, refusal, trouble
+from redrive.database.connections.address import CannotLogIn
+from redrive.database.connections.trouble import Trouble, refusal, trouble
 from redrive.observability.metrics import MAX_LABEL_SETS, Histogram, Metrics
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.attempts.settlement import Outcome

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from redrive.database.link import Link
-from redrive.database.trouble import Trouble, refusal, trouble
+from redrive.database.connections.link import Link
+from redrive.database.connections.trouble import Trouble, refusal, trouble
 from redrive.worker import store
 from redrive.worker.exchange import exchange
 from redrive.worker.protocol import Report

@@ -4,8 +4,8 @@ import random
 import time
 from collections.abc import Sequence
 
-from redrive.database.connect import OwnConnection
-from redrive.database.link import Link
+from redrive.database.connections.connect import OwnConnection
+from redrive.database.connections.link import Link
 from redrive.worker import store
 from redrive.worker.exchange import Answer, ClaimRequest
 from redrive.worker.supervisor.claiming.identity import Identity

@@ -11,9 +11,9 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import OwnConnection, while_waiting
-from redrive.database.link import Link
-from redrive.database.trouble import Trouble, trouble
+from redrive.database.connections.connect import OwnConnection, while_waiting
+from redrive.database.connections.link import Link
+from redrive.database.connections.trouble import Trouble, trouble
 from redrive.rules.attempts.settlement import NotComplete, Outcome
 from redrive.worker.exchange import (
     Answer,

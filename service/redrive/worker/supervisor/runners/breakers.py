@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.handlers import matching
 from redrive.rules.attempts.policy import RETRIED_FOR, WINDOW
 from redrive.rules.attempts.releases import put_off

@@ -10,8 +10,8 @@ import msgspec
 
 from redrive.worker.protocol import OpenBreakers
 from redrive.worker.supervisor.held import ClaimedJob
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
-from redrive.worker.supervisor.runners.start import RunnerOptions, start_runner
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.start import RunnerOptions, start_runner
 
 END_SECONDS = 0.5
 """How long a runner that has closed its channel may take to end by itself."""

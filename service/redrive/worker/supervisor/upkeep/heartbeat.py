@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from redrive.database.link import LONGEST_BACKOFF, Link
+from redrive.database.connections.link import LONGEST_BACKOFF, Link
 from redrive.worker import store
 from redrive.worker.supervisor.polling import (
     MANY_WORKERS,

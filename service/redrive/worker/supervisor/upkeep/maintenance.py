@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import psycopg
 
-from redrive.database.link import GuestLink, Link
-from redrive.dead_letters import campaign, groups
+from redrive.database.connections.link import GuestLink, Link
+from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.grouping import groups
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from redrive.worker.supervisor.telemetry import Telemetry
