@@ -153,7 +153,8 @@ class Histogram:
         self.documentation = documentation
         self.labels = labels
         self.buckets = buckets
-        self._bounds = (*(str(float(bound)) for bound in buckets), "+Inf")
+        bounds = [str(float(bound)) for bound in buckets]
+        self._bounds = (*bounds, "+Inf")
 
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = defaultdict(float)
@@ -172,7 +173,8 @@ class Histogram:
         counts = self._counts.get(labels)
         if counts is None:
             labels = _bounded(labels, self.labels, self._counts, MAX_HISTOGRAMS)
-            counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
+            zeros = [0] * (len(self.buckets) + 1)
+            counts = self._counts.setdefault(labels, zeros)
 
         ordered = sorted(values)
         self._count(ordered, counts)
@@ -218,7 +220,10 @@ class Histogram:
         cumulative = zip(self._bounds, accumulate(counts), strict=True)
         for place, (bound, count) in enumerate(cumulative):
             exemplar = self._exemplars.get((labels, place))
-            yield (bound, count) if exemplar is None else (bound, count, exemplar)
+            if exemplar is None:
+                yield bound, count
+            else:
+                yield bound, count, exemplar
 
 
 class Metrics:

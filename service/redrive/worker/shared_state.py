@@ -46,7 +46,11 @@ class SharedState:
         self.slots = slots
         self._ring_at = SLOTS + 3 * slots
         size = WORD * (self._ring_at + 2 * RING)
-        self.fd = _unnamed_file(size) if fd is None else fd
+        if fd is None:
+            self.fd = _unnamed_file(size)
+        else:
+            self.fd = fd
+
         self._memory = mmap.mmap(self.fd, size)
         self._words = memoryview(self._memory).cast("q")
         self._starts = 0

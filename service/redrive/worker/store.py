@@ -234,7 +234,11 @@ def lanes(
 
     Each has the seconds until its next job is due.
     """
-    wanted = None if queues is None else list(queues)
+    if queues is None:
+        wanted = None
+    else:
+        wanted = list(queues)
+
     found = conn.execute(_LANES, (wanted,), prepare=True).fetchall()
     return [
         (Lane(priority, queue, lane), due_in) for queue, priority, lane, due_in in found

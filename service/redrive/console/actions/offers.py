@@ -73,7 +73,9 @@ def _mute(group: Group) -> Offer:
 def _groups(conn: Connection, queue: str, group: str) -> list[Group]:
     """Return the largest open groups of the alert."""
     # Postgres cannot hold a NUL, so no group has such a name.
-    names = [group] if group and "\0" not in group else []
+    names = []
+    if group and "\0" not in group:
+        names = [group]
     if not group:
         chosen = Filter(
             queue=(queue,),

@@ -146,11 +146,15 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
 
     letters = _letters(conn, asked)
     seen = edits.preview(letters, patch, Handlers())
-
-    number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
     left = seen.counts["not_applicable"] + seen.counts["in_campaign"]
 
-    return _proposed(number) | {"matched": seen.matched, "stay": left}
+    number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
+
+    return {
+        **_proposed(number),
+        "matched": seen.matched,
+        "stay": left,
+    }
 
 
 def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
@@ -167,11 +171,17 @@ def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
 
 
 def _propose_mute(conn: Connection, agent: Agent, asked: given.ProposeMute) -> Any:
-    group = _found(groups.show(conn, asked.group), "group of this name")["group"]
+    found = _found(groups.show(conn, asked.group), "group of this name")
+    group = found["group"]
     seconds = asked.hours * 3600
+
     number = proposals.propose_mute(conn, agent, group, seconds, asked.why)
 
-    return _proposed(number) | {"group": group, "hours": asked.hours}
+    return {
+        **_proposed(number),
+        "group": group,
+        "hours": asked.hours,
+    }
 
 
 def _selection(

@@ -69,7 +69,8 @@ class Runner:
     ) -> None:
         self._channel = channel
         self._shared = shared
-        self._reports = Reports(channel, Sampler(channel.send) if samples else None)
+        sampler = Sampler(channel.send) if samples else None
+        self._reports = Reports(channel, sampler)
         self._tracing = tracing
         self._services = Services(
             handlers=handlers,
@@ -95,7 +96,8 @@ class Runner:
         passing_on = asyncio.create_task(self._services.notes.pass_on())
 
         # The slots return after a Stop, once their jobs have ended.
-        await asyncio.gather(*map(self._slot, range(self._shared.slots)))
+        slots = [self._slot(slot) for slot in range(self._shared.slots)]
+        await asyncio.gather(*slots)
 
         clock.cancel()
         passing_on.cancel()

@@ -69,7 +69,8 @@ class EndLog:
             level = logging.WARNING
 
         if logger.isEnabledFor(level) and self._has_line(held, report, now):
-            logger.log(level, report.outcome.logged, extra=_fields(held, report))
+            fields = _fields(held, report)
+            logger.log(level, report.outcome.logged, extra=fields)
 
     def _has_line(self, held: ClaimedJob, report: Report, now: float) -> bool:
         """Return True if this end gets a log line of its own."""

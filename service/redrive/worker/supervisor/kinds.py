@@ -89,7 +89,10 @@ class KnownKinds:
     def timeout(self, name: str) -> float:
         """Return the seconds that an attempt may take; infinite for an unknown kind."""
         known = self.find(name)
-        return float("inf") if known is None else known.timeout
+        if known is None:
+            return float("inf")
+
+        return known.timeout
 
     def policy(self, name: str) -> Policy:
         """Return a kind's policy without its rules, or the defaults."""

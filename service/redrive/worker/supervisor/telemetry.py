@@ -236,8 +236,9 @@ class Telemetry:
         """Count attempts that succeeded, with their seconds and the trace of one."""
         succeeded = Outcome.COMPLETE.label
         for (queue, kind), values in _seconds_by_kind(finished).items():
-            self.metrics.attempts.add((queue, kind, succeeded), len(values))
-            self.metrics.duration.observe((queue, kind, succeeded), values)
+            labels = (queue, kind, succeeded)
+            self.metrics.attempts.add(labels, len(values))
+            self.metrics.duration.observe(labels, values)
 
         if example is not None:
             self._exemplify(finished, *example)
@@ -262,6 +263,7 @@ class Telemetry:
         labels = (held.queue, held.kind, report.outcome.label)
         self.metrics.attempts.add(labels)
         self.metrics.duration.observe(labels, (report.seconds,))
+
         if report.trace is not None:
             self.metrics.duration.exemplify(labels, report.seconds, report.trace)
 
@@ -280,7 +282,8 @@ class Telemetry:
     def _time_to_dlq(self, held: ClaimedJob) -> None:
         """Observe how long a job took to die."""
         seconds = time.time() - held.created
-        self.metrics.time_to_dlq.observe((held.queue,), (max(seconds, 0.0),))
+        seconds = max(seconds, 0.0)
+        self.metrics.time_to_dlq.observe((held.queue,), (seconds,))
 
     def stale(self, jobs: Iterable[ClaimedJob]) -> None:
         """Count and log settlements that were refused."""
@@ -373,8 +376,10 @@ class Telemetry:
 
         metrics.inflight.replace(counts)
         metrics.timeout.replace(_longest(inflight, timeout_of))
+
+        running = sum(inflight.values())
         metrics.slots.set((), slots)
-        metrics.busy.set((), min(slots, sum(inflight.values())))
+        metrics.busy.set((), min(slots, running))
         metrics.draining.set((), float(is_draining))
 
 

@@ -53,7 +53,8 @@ LATE_COMMIT = timedelta(seconds=10)
 
 def sweep_pause(cost: float) -> float:
     """Return the seconds until the next sweep, after one that took `cost` seconds."""
-    return max(COST_FACTOR * cost, min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS))
+    usual = min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS)
+    return max(COST_FACTOR * cost, usual)
 
 
 class LaneBook:
@@ -114,11 +115,15 @@ class LaneBook:
         if cost >= DEAR_SECONDS:
             pause = max(pause, REFRESH_SECONDS)
 
-        self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
+        shared = min(pause * others, REFRESH_SECONDS)
+        self._may_look_at = ended + max(pause, shared)
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
 
         waits = [wait for wait in due_in.values() if wait is not None]
-        return max(0.0, min(waits)) if waits else None
+        if waits:
+            return max(0.0, min(waits))
+
+        return None
 
     def _remember(self, found: Iterable[Lane], now: float) -> None:
         """Keep these lanes, and the lanes that held jobs at the last look or since.
@@ -184,7 +189,10 @@ class LaneBook:
     def _next_order(self) -> list[Lane]:
         """Return the lanes by priority, or with the longest waiting one first."""
         looked = self._looked
-        order = sorted(self._lanes, key=lambda lane: (lane.priority, looked[lane]))
+        order = sorted(
+            self._lanes,
+            key=lambda lane: (lane.priority, looked[lane]),
+        )
 
         if self._partial_claims == AGING_SHARE - 1:
             oldest = min(order, key=looked.__getitem__)

@@ -41,7 +41,8 @@ class Capacity:
         return self._slots + min(MOST_AHEAD, ahead)
 
     def _free_in(self, runner: RunnerProcess) -> int:
-        return max(0, self.of(runner) - len(runner.held))
+        free = self.of(runner) - len(runner.held)
+        return max(0, free)
 
     def free(self, runners: Sequence[RunnerProcess]) -> int:
         """Return how many jobs can be claimed now."""
@@ -87,7 +88,11 @@ class Capacity:
             # Shares are even, and the fullest runner comes first: the others get what
             # it cannot take. So no slow job waits in one runner while another is idle.
             even = len(jobs) // (others + 1)
-            size = min(even, self._free_in(runner)) if others else even
+            if others:
+                size = min(even, self._free_in(runner))
+            else:
+                size = even
+
             if size:
                 yield runner, jobs[:size]
                 jobs = jobs[size:]

@@ -117,4 +117,7 @@ def code_of(handlers: str) -> Path:
     package = found.submodule_search_locations
     code = Path(package[0] if package else found.origin or ".").resolve()
 
-    return code if is_library(str(code)) else code.parent
+    if is_library(str(code)):
+        return code
+
+    return code.parent

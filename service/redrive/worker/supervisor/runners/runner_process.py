@@ -203,7 +203,11 @@ class RunnerProcess:
 
     def condemn(self, job: int, now: float) -> None:
         """Have it killed for a job that hangs, once its other jobs had time to end."""
-        seconds = 0.0 if len(self.held) == 1 else NEIGHBOUR_SECONDS
+        if len(self.held) == 1:
+            seconds = 0.0
+        else:
+            seconds = NEIGHBOUR_SECONDS
+
         self.kill_at = min(self.kill_at, now + seconds)
         self.killed_for.add(job)
 
