@@ -108,6 +108,7 @@ def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
     """Dismiss dead letters whose task succeeded after the time for a verdict."""
     ends = [outcome["payload"] for outcome in outcomes]
     succeeded = [end for end in ends if end["outcome"] == "succeeded"]
+
     jobs = [end["job"] for end in succeeded]
     sends = [end["send"] for end in succeeded]
 

@@ -125,7 +125,10 @@ class Receivers:
         task = headers.get("task")
         task_id = headers.get("id")
 
-        if sender.app is self._app and task and task_id:
+        if sender.app is not self._app:
+            return
+
+        if task and task_id:
             text = f"the worker does not accept the message: {message.content_type}"
             error_class = f"celery.{type(exc).__name__}"
             self._dropped(message, task_id, task, error_class, text)

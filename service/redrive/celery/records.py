@@ -182,7 +182,8 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: given[name] for name in KEPT if given.get(name)}
     text = encode(options)
     if len(text) <= MAX_OPTIONS:
-        return {"options": msgspec.json.decode(text)}
+        plain = msgspec.json.decode(text)
+        return {"options": plain}
 
     missing = [name for name in CONTINUED if name in options]
     return {"missing": missing}

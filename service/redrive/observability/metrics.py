@@ -76,8 +76,11 @@ def _bounded(
     if labels in known or len(known) < limit:
         return labels
 
-    named = zip(names, labels, strict=True)
-    folded = tuple(OTHER if name == "kind" else value for name, value in named)
+    by_name = dict(zip(names, labels, strict=True))
+    if "kind" in by_name:
+        by_name["kind"] = OTHER
+
+    folded = tuple(by_name.values())
     if folded in known or len(known) < limit * 1.1:
         return folded
 
@@ -96,7 +99,8 @@ class Counter:
     def add(self, labels: Labels, amount: float = 1) -> None:
         """Add to the count of a label set; past the limit, to that of `other`."""
         labels = _bounded(labels, self.labels, self._values, MAX_LABEL_SETS)
-        self._values[labels] = self._values.get(labels, 0) + amount
+        before = self._values.get(labels, 0)
+        self._values[labels] = before + amount
 
     def create(self, labels: Labels) -> None:
         """Export a label set as 0; increase() does not see a step from nothing."""

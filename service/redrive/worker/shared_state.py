@@ -99,8 +99,14 @@ class SharedState:
         A start may be that of the slot's next job, but never that of an earlier one.
         """
         words = self._words[SLOTS : self._ring_at].tolist()
-        slots = (Running(*words[at : at + 3]) for at in range(0, len(words), 3))
-        return [running for running in slots if running.id]
+        running: list[Running] = []
+
+        for at in range(0, len(words), 3):
+            slot = Running(*words[at : at + 3])
+            if slot.id:
+                running.append(slot)
+
+        return running
 
     def completed(self) -> set[tuple[int, int]]:
         """Supervisor: return the last completed jobs, as (id, deliveries)."""

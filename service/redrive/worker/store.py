@@ -196,6 +196,7 @@ def keep_checkpoints(
     # The last column is the share, which only progress has.
     *columns, _ = map(list, zip(*noted, strict=True))
     found = conn.execute(_KEEP_CHECKPOINTS, columns)
+
     return {(job, delivery): is_kept for job, delivery, is_kept in found}
 
 

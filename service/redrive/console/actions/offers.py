@@ -108,5 +108,7 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
 def _is_about(selects: Fields, queue: str, names: list[str]) -> bool:
     # The filter of a plan may name its group by the beginning of the fingerprint.
     beginning = selects.get("group")
-    is_of_group = beginning and any(name.startswith(beginning) for name in names)
-    return bool(is_of_group) or queue in selects.get("queue", ())
+    if beginning and any(name.startswith(beginning) for name in names):
+        return True
+
+    return queue in selects.get("queue", ())

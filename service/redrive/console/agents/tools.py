@@ -77,7 +77,9 @@ def _why_job(conn: Connection, _: Agent, asked: given.WhyJob) -> Any:
     Which fields a handler declares secret is recorded with a failure. A job that never
     failed has none, so its payload cannot be redacted safely.
     """
-    found = _found(show.show(conn, asked.job), "record of this job")
+    record = show.show(conn, asked.job)
+    found = _found(record, "record of this job")
+
     return {name: value for name, value in found.items() if name not in CONTENT}
 
 

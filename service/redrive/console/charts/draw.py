@@ -107,8 +107,10 @@ def _marks(chart: Chart) -> Iterator[Markup]:
     ends = [*shares[1:], 1.0]
 
     # Without marks, `ends` still has one element.
-    for mark, share, end in zip(marks, shares, ends, strict=False):
-        label = _label(mark, share, end - share)
+    placed = zip(marks, shares, ends, strict=False)
+    for mark, share, end in placed:
+        room = end - share
+        label = _label(mark, share, room)
         yield _mark(mark, share, label)
 
 

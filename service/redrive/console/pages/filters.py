@@ -185,6 +185,7 @@ def audit_choice(query: Query) -> log.Choice:
     """
     times: list[tuple[str, str]] = []
     others: dict[str, str] = {}
+
     for name, value in query:
         text = value.strip()
         if name in AUDIT_TIMES:

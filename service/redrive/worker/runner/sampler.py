@@ -58,7 +58,8 @@ class Sampler:
         self._due_by_kind[kind] = now + min(longer, MAX_OF_KIND_SECONDS)
 
         with contextlib.suppress(Exception):  # no sample is worth a runner
-            self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
+            facts = encode_json(_facts(attempt))
+            self._send(Sampled(kind, facts.decode()))
 
 
 def _facts(attempt: Attempt) -> dict[str, object]:

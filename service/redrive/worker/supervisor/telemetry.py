@@ -156,8 +156,12 @@ class Telemetry:
         return self._queues is None or queue in self._queues
 
     def _show(self, queue: str, kind: str) -> None:
-        if (queue, kind) not in self._shown and len(self._shown) < MAX_LABEL_SETS:
-            self._shown.add((queue, kind))
+        labels = (queue, kind)
+        if labels in self._shown:
+            return
+
+        if len(self._shown) < MAX_LABEL_SETS:
+            self._shown.add(labels)
             self._show_kind(queue, kind)
 
     def _show_kind(self, queue: str, kind: str) -> None:
@@ -271,11 +275,13 @@ class Telemetry:
 
     def _count_reason(self, held: ClaimedJob, report: Report) -> None:
         """Count why a job runs again, or how long it took to die."""
+        queue = held.queue
         reason = report.reason or "other"
+
         if report.outcome is Outcome.RETRY:
-            self.metrics.retries.add((held.queue, held.kind, reason))
+            self.metrics.retries.add((queue, held.kind, reason))
         elif report.outcome is Outcome.RELEASE:
-            self.metrics.released.add((held.queue, reason))
+            self.metrics.released.add((queue, reason))
         elif report.outcome is Outcome.DEAD_LETTER and not _was_redriven(held):
             self._time_to_dlq(held)
 
@@ -427,8 +433,11 @@ def _seconds_by_kind(
 ) -> Mapping[tuple[str, str], Sequence[float]]:
     """Collect the seconds of attempts by queue and kind."""
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
+
     for held, seconds in finished:
-        times[held.queue, held.kind].append(seconds)
+        labels = held.queue, held.kind
+        times[labels].append(seconds)
+
     return times
 
 

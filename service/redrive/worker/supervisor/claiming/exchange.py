@@ -112,8 +112,12 @@ class Exchange:
         """
         if is_abandoned:
             self._apart.abandoned(held)
-        if report.outcome in {Outcome.RETRY, Outcome.RELEASE} and report.run_at is None:
-            self._polling.job_due(time.monotonic() + report.delay)
+
+        runs_again = report.outcome in {Outcome.RETRY, Outcome.RELEASE}
+        if runs_again and report.run_at is None:
+            due_at = time.monotonic() + report.delay
+            self._polling.job_due(due_at)
+
         self._pending.ended(held, report, aside=is_abandoned)
 
     def settle(self, held: ClaimedJob, settlement: NotComplete) -> None:

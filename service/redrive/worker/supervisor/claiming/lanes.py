@@ -134,15 +134,16 @@ class LaneBook:
         self._ready = None
 
         since = min(self._remembered_at, now - REFRESH_SECONDS)
-        self._seen |= dict.fromkeys(found, now)
-        self._seen = {lane: at for lane, at in self._seen.items() if at >= since}
+        seen = self._seen | dict.fromkeys(found, now)
+        self._seen = {lane: at for lane, at in seen.items() if at >= since}
         self._remembered_at = now
 
-        self._lanes = list(self._seen)
-        self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
-        self._looked = {
-            lane: self._looked.get(lane, self._claims) for lane in self._lanes
-        }
+        lanes = list(self._seen)
+        self._lanes = lanes
+        place_of = self._places.get
+        looked_of = self._looked.get
+        self._places = {lane: place_of(lane, START) for lane in lanes}
+        self._looked = {lane: looked_of(lane, self._claims) for lane in lanes}
 
     def request(  # noqa: PLR0913 # all that a claim says
         self,

@@ -223,7 +223,9 @@ class Breakers:
         to_blame = self._to_blame(held.kind)
         extras = read_extras(held.extras)
         refunds = extras.refunds or 0
-        if not to_blame or refunds >= MAX_REFUNDS or _is_for_good(report):
+
+        is_used_up = refunds >= MAX_REFUNDS
+        if not to_blame or is_used_up or _is_for_good(report):
             return report
 
         waits = [one.open_until - time.monotonic() for one in to_blame]

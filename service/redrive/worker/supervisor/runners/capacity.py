@@ -36,9 +36,12 @@ class Capacity:
 
     def of(self, runner: RunnerProcess) -> int:
         """Return how many jobs this runner should hold."""
-        seconds = min(MAX_AHEAD_SECONDS, max(AHEAD_SECONDS, self.turn_seconds))
+        seconds = max(AHEAD_SECONDS, self.turn_seconds)
+        seconds = min(MAX_AHEAD_SECONDS, seconds)
         ahead = int(runner.held.speed.per_second * seconds)
-        return self._slots + min(MOST_AHEAD, ahead)
+        ahead = min(MOST_AHEAD, ahead)
+
+        return self._slots + ahead
 
     def _free_in(self, runner: RunnerProcess) -> int:
         free = self.of(runner) - len(runner.held)
@@ -61,7 +64,9 @@ class Capacity:
             backlog: True if the last claim probably left jobs behind.
         """
         takers = [runner for runner in runners if runner.takes_any]
-        free = max(0, self.free(takers) - coming)
+        free = self.free(takers) - coming
+        free = max(0, free)
+
         has_idle_slot = any(len(runner.held) < self._slots for runner in takers)
         if has_idle_slot and not coming:
             return free
