@@ -173,7 +173,10 @@ def _arguments_of(payload: dict[str, Any]) -> Arguments:
 
 def _routing(task: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the task came from, as Celery's own retry reads it."""
-    found = {"priority": task["priority"]} if "priority" in task else {}
+    found = {}
+    if "priority" in task:
+        found = {"priority": task["priority"]}
+
     exchange = task.get("exchange")
     key = task.get("routing_key")
     if exchange:

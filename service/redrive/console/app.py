@@ -340,7 +340,9 @@ def _refused(request: Request, error: Exception) -> Response:
 
 def _http(request: Request, error: Exception) -> Response:
     found = cast("HTTPException", error)
-    return _failed(request, found.status_code, str(found.detail))
+    detail = str(found.detail)
+
+    return _failed(request, found.status_code, detail)
 
 
 def _invalid(request: Request, _error: Exception) -> Response:

@@ -283,7 +283,8 @@ class Stage:
         socket.create_connection(("127.0.0.1", self.mail_port), 1).close()
 
     def _run(self, name: str, *command: str, stdin: int = subprocess.DEVNULL) -> None:
-        self._processes.start(name, command, self.environment(), stdin=stdin)
+        environment = self.environment()
+        self._processes.start(name, command, environment, stdin=stdin)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of child processes, without the user's settings."""

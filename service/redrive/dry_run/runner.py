@@ -144,7 +144,12 @@ def _confined(shared_fd: int, handlers: str) -> ConfinedProcess:
     """Start a runner in confinement."""
 
     def program(fd: int) -> Sequence[str]:
-        numbers = (str(fd), str(shared_fd), "1", str(os.getpid()))
+        numbers = (
+            str(fd),
+            str(shared_fd),
+            "1",
+            str(os.getpid()),
+        )
         # The last three: no file of targets, no facts about the place, no samples.
         return (sys.executable, "-c", RUNNER, *numbers, handlers, "", "{}", "")
 

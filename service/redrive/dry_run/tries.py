@@ -143,8 +143,9 @@ class _Trial:
         limit = min(seconds(policy.timeout), MAX_SECONDS)
         work = _work(row)
 
+        patience = limit + SLACK_SECONDS
         try:
-            report = runner.run(work, row["queue"], limit + SLACK_SECONDS)
+            report = runner.run(work, row["queue"], patience)
         except TookTooLong:
             self.close()
             return _made_up(LATE, "", kind)

@@ -182,7 +182,11 @@ def _counter(total: Total, values: Values) -> Metric:
     that, and every process exports the same. If the old values were kept, new deaths
     would be hidden until the counter has passed them.
     """
-    family = CounterMetricFamily(total.name, total.help, labels=tuple(total.labels))
+    family = CounterMetricFamily(
+        total.name,
+        total.help,
+        labels=tuple(total.labels),
+    )
     for labels, value in values.items():
         family.add_metric(labels, value)
 

@@ -505,7 +505,9 @@ def found_in(conn: Connection, number: int) -> Row:
         Refused: there is no such campaign.
     """
     # The query would fail if Postgres cannot hold the number as a bigint.
-    found = campaign.show(conn, number) if 0 < number < 2**63 else None
+    found = None
+    if 0 < number < 2**63:
+        found = campaign.show(conn, number)
     if found is None:
         raise Refused(404, f"there is no campaign {number}")
     return found

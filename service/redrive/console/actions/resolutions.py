@@ -67,7 +67,9 @@ def _preview_unresolve(conn: Connection, query: Query) -> Preview:
 def _with_state(seen: Preview) -> Preview:
     """Show the state of the group, too."""
     rows = [{**group, "state": worded(group)} for group in seen.rows]
-    return replace(seen, columns=(*COLUMNS, "state"), rows=rows)
+    columns = (*COLUMNS, "state")
+
+    return replace(seen, columns=columns, rows=rows)
 
 
 def _resolve(opening: Opening, order: Order) -> Done:

@@ -125,7 +125,10 @@ def _queues(values: Row) -> set[str]:
     """Return the queues of a group, as its latest dead letters and its sample say."""
     found = {letter["queue"] for letter in values["letters"]}
     sample = values["sample"]
-    return found | {sample["queue"]} if sample else found
+    if sample:
+        return found | {sample["queue"]}
+
+    return found
 
 
 def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:

@@ -69,7 +69,10 @@ def find_job(visit: SignedIn) -> Response:
     """Redirect to the page of a job by its id; `eu:17` is a job of the cell eu."""
     written = dict(visit.query).get("id", "")
     cell, number = parted(written)
-    query = visit.query if cell is None else [("id", number)]
+    if cell is None:
+        query = visit.query
+    else:
+        query = [("id", number)]
 
     ids = parse(Filter, query).ids
     root = _root(visit.console, cell)

@@ -68,7 +68,10 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
 def _held(conn: Connection, queue: str) -> Row | None:
     """Return the current figures of a queue; None if it never held a job."""
     found = figures.queues(conn)
-    return next((row for row in found if row["queue"] == queue), None)
+    return next(
+        (row for row in found if row["queue"] == queue),
+        None,
+    )
 
 
 @router.get("/kinds")

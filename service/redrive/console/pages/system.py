@@ -174,7 +174,9 @@ def _listed(
     """Answer with a list that has no filter, and the command that prints the same."""
     with visit.reading() as conn:
         rows = find(conn)
-    return visit.page(template, rows=rows, shell=command(words))
+
+    shell = command(words)
+    return visit.page(template, rows=rows, shell=shell)
 
 
 @router.get("/audit")

@@ -139,7 +139,9 @@ class Logins:
         settings = {"statement_timeout": STATEMENT_SECONDS}
         if reads:
             settings["transaction_read_only"] = "on"
-        return self._addresses[role].connect(f"redrive console {role.word}", **settings)
+
+        address = self._addresses[role]
+        return address.connect(f"redrive console {role.word}", **settings)
 
     def _refuse_if_away(self) -> None:
         if time.monotonic() < self._away_until:

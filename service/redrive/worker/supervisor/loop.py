@@ -418,7 +418,11 @@ class Supervisor:
         self._runner_care.wait(seconds)
 
     def _housekeep(self, now: float) -> None:
-        seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
+        if self._is_busy():
+            seconds = BUSY_SECONDS
+        else:
+            seconds = IDLE_SECONDS
+
         self._housekeeping_at = now + seconds
 
         self._runner_care.look_after(now)

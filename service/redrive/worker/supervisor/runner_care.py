@@ -69,7 +69,11 @@ class RunnerCare:
             self._read_out(runner)
 
     def _renew_changed_code(self) -> None:
-        changed = [] if self.code is None else self.code.take()
+        if self.code is None:
+            changed = []
+        else:
+            changed = self.code.take()
+
         if changed:
             logger.info("code changed", extra={"files": changed})
             self.pool.renew()

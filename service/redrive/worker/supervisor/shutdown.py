@@ -32,7 +32,10 @@ class Shutdown:
     def begin(self) -> None:
         """Give back the jobs that have not started, and let the others finish."""
         held = self.pool.held()
-        logger.info("draining", extra={"jobs": held, "seconds": self.drain.seconds})
+        logger.info(
+            "draining",
+            extra={"jobs": held, "seconds": self.drain.seconds},
+        )
 
         for job in self.dispatch.give_up():
             self.exchange.settle(job, Release("shutdown"))

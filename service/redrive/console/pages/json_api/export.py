@@ -110,7 +110,11 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
         rows = read(conn, filter_of(visit.query))
 
     found = [{column: row[column] for column in shape.columns} for row in rows]
-    response = answer(found) if form == "json" else _csv(shape.columns, found)
+    if form == "json":
+        response = answer(found)
+    else:
+        response = _csv(shape.columns, found)
+
     disposition = f'attachment; filename="{name}.{form}"'
     response.headers["content-disposition"] = disposition
 

@@ -41,7 +41,10 @@ def _died(letter: Row) -> str:
 
     seconds = letter["time_to_dlq_seconds"]
     # Other systems often do not say when a job was created.
-    after = f"{counted} in {duration(seconds)}" if seconds else counted
+    if seconds:
+        after = f"{counted} in {duration(seconds)}"
+    else:
+        after = counted
 
     reason = letter["reason"]
     cause = why_over(letter["failures"]) or CAUSES.get(reason, reason)
@@ -55,9 +58,12 @@ def timeline(job: Row, letter: Row | None) -> Sequence[Row]:
     A step has its failure or its edit, if it is one.
     """
     steps = [*_story(job, letter)]
+
     if letter is not None:
+        notes = letter["notes"] or ()
         steps += [_edit(edit) for edit in letter["edits"]]
-        steps += [_note(note) for note in letter["notes"] or ()]
+        steps += [_note(note) for note in notes]
+
     return sorted(steps, key=_instant)
 
 
@@ -80,7 +86,10 @@ def _story(job: Row, letter: Row | None) -> Iterator[Row]:
             continue
 
         # Both are in the order of time, so the next failure is the one of this step.
-        failure = next(failed, None) if what.startswith(FAILED) else None
+        failure = None
+        if what.startswith(FAILED):
+            failure = next(failed, None)
+
         look = "bad" if failure or what.startswith("died") else "run"
         yield step | {"failure": failure, "edit": None, "look": look}
 

@@ -56,12 +56,14 @@ class Curves:
 
         The step that is not over has fewer minutes than the others.
         """
-        steps = zip(self.span.starts(), counts, strict=True)
-        minutes = (self.recorded.get(start) for start, _ in steps)
-        return [
-            None if not length else count / length
-            for count, length in zip(counts, minutes, strict=True)
-        ]
+        rates: list[float | None] = []
+
+        for start, count in zip(self.span.starts(), counts, strict=True):
+            minutes = self.recorded.get(start)
+            rate = count / minutes if minutes else None
+            rates.append(rate)
+
+        return rates
 
     def failures(self) -> Chart:
         """Draw the jobs that died, and the failed attempts of others."""

@@ -133,8 +133,13 @@ class Apart:
     def _plan_retry(self, *, is_any_settled: bool) -> None:
         """Choose when to retry what was set aside."""
         longer = min(2 * self._pause, LONGEST_PAUSE)
-        self._pause = FIRST_PAUSE if is_any_settled else longer
-        self._retry_at = time.monotonic() + self._pause * random.uniform(0.8, 1.2)
+        if is_any_settled:
+            self._pause = FIRST_PAUSE
+        else:
+            self._pause = longer
+
+        jitter = random.uniform(0.8, 1.2)
+        self._retry_at = time.monotonic() + self._pause * jitter
 
     def _settle_free(self, part: SettlementBatch) -> bool:
         """Settle the jobs that no session has locked, and set the others aside.
@@ -143,11 +148,13 @@ class Apart:
         """
         with self._link.use() as conn, conn.transaction():
             # `busy` locks the free jobs, so that no session can lock them in between.
-            busy = store.busy(conn, sorted(held.id for held in part.held()))
+            jobs = sorted(held.id for held in part.held())
+            busy = store.busy(conn, jobs)
             locked, free = part.parted(busy)
             claims = free.claims()
 
-            answer = exchange(conn, free.columns(claims, self._identity.me), None)
+            columns = free.columns(claims, self._identity.me)
+            answer = exchange(conn, columns, None)
             self._end_left_open(conn, locked)
 
         self._abandoned -= _keys(free)

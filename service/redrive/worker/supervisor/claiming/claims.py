@@ -136,8 +136,13 @@ class Claims:
         if not count:
             return []
 
-        batch = Batch(request.worker, [lane.queue for lane in request.lanes])
-        return LazyJobs(count, lambda: held_from(batch, answer.lanes, answer.rows()))
+        queues = [lane.queue for lane in request.lanes]
+        batch = Batch(request.worker, queues)
+
+        return LazyJobs(
+            count,
+            lambda: held_from(batch, answer.lanes, answer.rows()),
+        )
 
     def _pace(
         self, request: ClaimRequest, count: int, *, is_any_busy: bool, has_waited: bool

@@ -112,13 +112,18 @@ class Exchange:
         """
         if is_abandoned:
             self._apart.abandoned(held)
-        if report.outcome in {Outcome.RETRY, Outcome.RELEASE} and report.run_at is None:
-            self._polling.job_due(time.monotonic() + report.delay)
+
+        runs_again = report.outcome in {Outcome.RETRY, Outcome.RELEASE}
+        if runs_again and report.run_at is None:
+            due_at = time.monotonic() + report.delay
+            self._polling.job_due(due_at)
+
         self._pending.ended(held, report, aside=is_abandoned)
 
     def settle(self, held: ClaimedJob, settlement: NotComplete) -> None:
         """Settle a job that no runner reports."""
-        self.ended(held, report_of(held.id, held.deliveries, settlement))
+        report = report_of(held.id, held.deliveries, settlement)
+        self.ended(held, report)
 
     def tell(self, held: ClaimedJob, side_effect: SideEffect) -> None:
         """Take a side effect that a handler has reported."""
@@ -153,7 +158,9 @@ class Exchange:
 
     def due_at(self, linger: float) -> float:
         """Return when to settle if settlements may wait for `linger` seconds."""
-        due_at = min(self._pending.due_at(linger), self._apart.due_at)
+        pending_at = self._pending.due_at(linger)
+        due_at = min(pending_at, self._apart.due_at)
+
         return max(due_at, self.available_at)
 
     def jobs(self) -> Iterable[ClaimedJob]:

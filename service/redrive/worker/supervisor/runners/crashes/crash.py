@@ -277,7 +277,8 @@ def _detail(
 
 
 def _claimed(held: ClaimedJob) -> Claimed:
-    return claimed_of(held.kind, held.attempt, read_extras(held.extras))
+    extras = read_extras(held.extras)
+    return claimed_of(held.kind, held.attempt, extras)
 
 
 def _outlived(

@@ -36,12 +36,16 @@ class Capacity:
 
     def of(self, runner: RunnerProcess) -> int:
         """Return how many jobs this runner should hold."""
-        seconds = min(MAX_AHEAD_SECONDS, max(AHEAD_SECONDS, self.turn_seconds))
+        seconds = max(AHEAD_SECONDS, self.turn_seconds)
+        seconds = min(MAX_AHEAD_SECONDS, seconds)
         ahead = int(runner.held.speed.per_second * seconds)
-        return self._slots + min(MOST_AHEAD, ahead)
+        ahead = min(MOST_AHEAD, ahead)
+
+        return self._slots + ahead
 
     def _free_in(self, runner: RunnerProcess) -> int:
-        return max(0, self.of(runner) - len(runner.held))
+        free = self.of(runner) - len(runner.held)
+        return max(0, free)
 
     def free(self, runners: Sequence[RunnerProcess]) -> int:
         """Return how many jobs can be claimed now."""
@@ -60,7 +64,9 @@ class Capacity:
             backlog: True if the last claim probably left jobs behind.
         """
         takers = [runner for runner in runners if runner.takes_any]
-        free = max(0, self.free(takers) - coming)
+        free = self.free(takers) - coming
+        free = max(0, free)
+
         has_idle_slot = any(len(runner.held) < self._slots for runner in takers)
         if has_idle_slot and not coming:
             return free
@@ -87,7 +93,11 @@ class Capacity:
             # Shares are even, and the fullest runner comes first: the others get what
             # it cannot take. So no slow job waits in one runner while another is idle.
             even = len(jobs) // (others + 1)
-            size = min(even, self._free_in(runner)) if others else even
+            if others:
+                size = min(even, self._free_in(runner))
+            else:
+                size = even
+
             if size:
                 yield runner, jobs[:size]
                 jobs = jobs[size:]

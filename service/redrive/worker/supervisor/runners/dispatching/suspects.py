@@ -88,7 +88,10 @@ class Suspects:
         runners = self._runners()
         if not runners:
             self._pool.spawn(alone=True)
-        return next((runner for runner in runners if runner.takes_suspects), None)
+        return next(
+            (runner for runner in runners if runner.takes_suspects),
+            None,
+        )
 
     def _runners(self) -> list[RunnerProcess]:
         return [

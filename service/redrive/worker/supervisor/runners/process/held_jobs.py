@@ -33,9 +33,11 @@ class HeldJobs:
         """Add jobs, and number them in the order in which the runner takes them."""
         if not self.by_id:
             self.speed.begin(time.monotonic())
+
         for position, held in enumerate(jobs, self.sent + 1):
             held.position = position
             self.by_id[held.id] = held
+
         self.sent += len(jobs)
 
     def find(self, job: int, deliveries: int | None = None) -> ClaimedJob | None:

@@ -132,9 +132,12 @@ class RunnerProcess:
         if held is None or held.key in self.cancelled:
             return
 
+        cancelled = self.cancelled.items()
         # Forget the jobs that have ended. Replace all at once: another thread reads it.
-        still = {key: at for key, at in self.cancelled.items() if key[0] in self.held}
-        self.cancelled = still | {held.key: time.monotonic()}
+        still = {key: at for key, at in cancelled if key[0] in self.held}
+        still[held.key] = time.monotonic()
+        self.cancelled = still
+
         self.tell(CancelJob(*held.key))
 
     def progress(self, worker: int) -> tuple[dict[str, float], list[int]]:
@@ -176,9 +179,12 @@ class RunnerProcess:
             if held is None or held.id in self.killed_for:
                 continue
 
-            seconds = (now_ns - running.since_ns) / 1e9 - suspended(running.since_ns)
+            began_ns = running.since_ns
+            seconds = (now_ns - began_ns) / 1e9 - suspended(began_ns)
+
             is_late = seconds > timeout_of(held.kind) + KILL_AFTER_SECONDS
             is_late = is_late or self._ignores_cancellation(held, seconds, now_ns)
+
             # A slot may be read while it is written, so look again.
             if is_late and running in self._running():
                 yield held.id
@@ -203,7 +209,11 @@ class RunnerProcess:
 
     def condemn(self, job: int, now: float) -> None:
         """Have it killed for a job that hangs, once its other jobs had time to end."""
-        seconds = 0.0 if len(self.held) == 1 else NEIGHBOUR_SECONDS
+        if len(self.held) == 1:
+            seconds = 0.0
+        else:
+            seconds = NEIGHBOUR_SECONDS
+
         self.kill_at = min(self.kill_at, now + seconds)
         self.killed_for.add(job)
 
@@ -255,5 +265,6 @@ def _in_frames(jobs: Sequence[ClaimedJob]) -> Iterator[Jobs]:
     step = -(-len(jobs) // frames) or 1
 
     for at in range(0, len(jobs), step):
-        works = [held.work() for held in jobs[at : at + step]]
+        part = jobs[at : at + step]
+        works = [held.work() for held in part]
         yield Jobs(batch.worker, batch.queues, works)

@@ -33,7 +33,10 @@ class Speed:
             self.pause(now)
             self.begin(now)
 
-        measured = self.ended / self.busy_seconds if self.busy_seconds > 0 else 0.0
+        measured = 0.0
+        if self.busy_seconds > 0:
+            measured = self.ended / self.busy_seconds
+
         self.ended = 0
         self.busy_seconds = 0.0
 
