@@ -170,10 +170,12 @@ def _message(found: Mapping[str, Any]) -> Message:
 def _death(system: Mapping[str, str], arn: str | None) -> Death:
     """Return what SQS says of a death: it keeps no error."""
     name = (arn or "").rpartition(":")[2]
+    # SQS counts on in the dead letter queue, so one of them is the gateway's own.
+    received = int(system.get("ApproximateReceiveCount", 1)) - 1
     return Death(
         error_class="sqs.MaxReceiveCount",
         message=f"received too often from {name}" if name else "received too often",
-        attempts=max(1, int(system.get("ApproximateReceiveCount", 1)) - 1),
+        attempts=max(1, received),
         created_at=instant(int(system.get("SentTimestamp", 0)) / 1000),
     )
 
