@@ -191,13 +191,14 @@ def _death(system: Mapping[str, str], arn: str | None) -> Death:
     if name:
         message += f" from {name}"
 
-    received = int(system.get("ApproximateReceiveCount", 1))
+    # SQS counts on in the dead letter queue, so one of them is the gateway's own.
+    received = int(system.get("ApproximateReceiveCount", 1)) - 1
     sent_ms = int(system.get("SentTimestamp", 0))
 
     return Death(
         error_class="sqs.MaxReceiveCount",
         message=message,
-        attempts=max(1, received - 1),
+        attempts=max(1, received),
         created_at=instant(sent_ms / 1000),
     )
 

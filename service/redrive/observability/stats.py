@@ -155,6 +155,8 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
         yield _counter(total, total.add_up(tallies, kinds))
 
     depths = DLQ_DEPTH.add_up(by_event(by_current_queue(snapshot)), kinds)
+    # A dead letter that somebody inserted by hand, such as from a backup, was not counted
+    # when it came. It is counted when it leaves.
     shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
     yield _gauge(
         DLQ_DEPTH.name,

@@ -226,14 +226,17 @@ def run(source: Connection, there: Connection, move: Move) -> Iterator[Done]:
         if not chunks:
             break
 
-    yield from _wait(source, there, move, number, done)
+    has_ended = False
+    while not has_ended:
+        yield from _wait(source, there, move, number, done)
+        # Again, for the jobs that have succeeded during the move.
+        yield from _copy_keys(source, there, move, number, done)
 
-    # Again, for the jobs that have succeeded during the move.
-    yield from _copy_keys(source, there, move, number, done)
+        # Another mover may have taken out more, if one of the two has lost its lock.
+        has_ended = end(source, number, is_incoming=False)
+        yield done
 
     # The destination is last: until it ends, it remembers which jobs have come.
-    end(source, number, is_incoming=False)
-    yield done
     end(there, number, is_incoming=True)
     yield done
 

@@ -114,8 +114,7 @@ class Apart:
     ) -> Sequence[SettlementBatch]:
         """Act on a part that failed. Returns the parts to try next, in reverse."""
         if trouble(error) is Trouble.LOST:
-            self._identity.leave()
-            self._pending.set_aside(part, outcome_unknown=True)
+            self._set_aside(part, error)
             return ()
 
         # Look for the job that fails in each half.
@@ -126,9 +125,16 @@ class Apart:
         if trouble(error) is Trouble.DATA:
             self._refused(part, error)
         else:
-            self._pending.set_aside(part)
+            self._set_aside(part, error)
 
         return ()
+
+    def _set_aside(self, part: SettlementBatch, error: psycopg.Error) -> None:
+        """Set a failed part aside. If the link was lost, it may have succeeded."""
+        is_lost = trouble(error) is Trouble.LOST
+        if is_lost:
+            self._identity.leave()
+        self._pending.set_aside(part, outcome_unknown=is_lost)
 
     def _plan_retry(self, *, is_any_settled: bool) -> None:
         """Choose when to retry what was set aside."""
@@ -199,7 +205,7 @@ class Apart:
                 if trouble(error) is Trouble.DATA:
                     continue
 
-                self._pending.set_aside(part, outcome_unknown=True)
+                self._set_aside(part, error)
 
             return
 

@@ -231,13 +231,14 @@ class Exchange:
         meanwhile: Callable[[], object] | None = None,
     ) -> Sequence[ClaimedJob]:
         claims = settlements.claims()
-        self._side_effects.take(now)
         asked: OwnConnection | None = None
 
         try:
             with self._link.use() as conn:
                 request = self.claims.prepare(conn, free_slots, lane_wait_ms, now)
                 self._checkpoints.send(conn, now)
+                # Not earlier: what was refused until here was no side effect.
+                self._side_effects.take(now)
                 if not (request or settlements or self._side_effects.is_taken):
                     self.answered_at = time.monotonic()
                     return []
@@ -380,6 +381,7 @@ class Exchange:
         self, settlements: SettlementBatch, *, outcome_unknown: bool = False
     ) -> None:
         """Keep all of a failed call for the next one."""
+        self._checkpoints.put_back()
         self._side_effects.put_back()
         self._pending.put_back(settlements, outcome_unknown=outcome_unknown)
         self._polling.retry_soon()
