@@ -1,5 +1,6 @@
 """The shipped rules: what promtool says of them, and what every alert must carry."""
 
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import click
 import pytest
 import yaml
 
+from tools.alerts.engine import LITTLE_GARBAGE
 from tools.alerts.replay import needed_rules
 
 from .conftest import RULES, RUNBOOK, UNIT_TESTS
@@ -62,7 +64,12 @@ COMMANDS = (
 def run(*command: str | Path) -> None:
     """Run a checker; its words are the message when it objects."""
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=os.environ | LITTLE_GARBAGE,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -32,6 +32,7 @@ def cells(server: Server) -> Iterator[dict[str, Database]]:
         yield {n: stack.enter_context(server.database()) for n in ("a", "b", "c")}
 
 
+@pytest.mark.long
 def test_a_driver_of_cells_that_is_killed_tries_three_jobs_in_all(
     cells: dict[str, Database], tmp_path: Path
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_driver_of_cells_that_is_killed_tries_three_jobs_in_all(
     assert found["ran_again"] == 3
 
 
+@pytest.mark.long
 def test_a_driver_of_cells_that_is_killed_loses_and_doubles_nothing(
     cells: dict[str, Database], tmp_path: Path
 ) -> None:

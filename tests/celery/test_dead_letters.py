@@ -1,34 +1,57 @@
 """A task of Celery that fails for good becomes one dead letter."""
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import celery
 import pytest
 
-from tests.celery.harness import Shop
+from tests.celery.harness import Shop, databases
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
-from tests.postgres import Database
+from tests.postgres import Database, Server
+
+pytestmark = pytest.mark.xdist_group("dead letters of Celery")  # one worker for all
 
 
-def dead(database: Database) -> int:
-    return database.value("select count(*) from redrive.dead_letters")
+@pytest.fixture(scope="module")
+def database(server: Server) -> Iterator[Database]:
+    with server.database() as database:
+        yield database
 
 
-def the_letter(redrive: Redrive, database: Database) -> Any:
-    """Wait for the only dead letter, and return all that is known of it."""
-    wait_for(lambda: dead(database))
-    (letter,) = redrive("dlq", "ls", "--json").lines
-    return redrive("dlq", "show", str(letter["id"]), "--json").json
+@pytest.fixture(scope="module")
+def shop(
+    redis: str, database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
+    """The application with one worker for all tests: each looks at its own tasks."""
+    home = tmp_path_factory.mktemp("shop")
+    with ExitStack() as undo:
+        shop = Shop(home, database.url, f"{redis}/{next(databases)}", undo)
+        shop.worker()
+        yield shop
+
+
+def letters(database: Database, task: str) -> list[int]:
+    return database.column(
+        "select id from redrive.dead_letters where headers -> 'celery' ->> 'id' = %s",
+        task,
+    )
+
+
+def the_letter(redrive: Redrive, database: Database, task: str) -> Any:
+    """Wait for the dead letter of a task, and return all that is known of it."""
+    (letter,) = wait_for(lambda: letters(database, task))
+    return redrive("dlq", "show", str(letter), "--json").json
 
 
 def test_a_task_that_fails(shop: Shop, redrive: Redrive, database: Database):
-    shop.worker()
     kwargs = {"currency": "XAU", "token": "hush-4711-secret"}
     task = shop.send("Shop.charge", 17, kwargs=kwargs)
 
-    letter = the_letter(redrive, database)
+    letter = the_letter(redrive, database, task)
 
     assert (letter["kind"], letter["queue"]) == ("celery.shop.charge", "celery")
     assert letter["payload"]["args"] == [17]
@@ -44,10 +67,9 @@ def test_a_task_that_fails(shop: Shop, redrive: Redrive, database: Database):
 def test_a_secret_that_was_passed_by_its_position(
     shop: Shop, redrive: Redrive, database: Database
 ):
-    shop.worker()
-    shop.send("shop.sign_in", "ada", "kestrel harbour")
+    task = shop.send("shop.sign_in", "ada", "kestrel harbour")
 
-    letter = the_letter(redrive, database)
+    letter = the_letter(redrive, database, task)
 
     assert letter["message"].startswith("ada may not sign in")
     assert "kestrel" not in json.dumps(letter["failures"])
@@ -56,10 +78,9 @@ def test_a_secret_that_was_passed_by_its_position(
 def test_a_task_that_was_retried_in_vain(
     shop: Shop, redrive: Redrive, database: Database
 ):
-    shop.worker()
-    shop.send("shop.mail", "ada@example.org")
+    task = shop.send("shop.mail", "ada@example.org")
 
-    letter = the_letter(redrive, database)
+    letter = the_letter(redrive, database, task)
 
     assert letter["error_class"] == "OSError"
     assert letter["attempts"] == 3
@@ -76,10 +97,9 @@ def test_a_task_that_was_retried_in_vain(
 def test_a_task_whose_process_is_gone(
     shop: Shop, redrive: Redrive, database: Database, task: str, error: str
 ):
-    shop.worker()
-    shop.send(task)
+    sent = shop.send(task)
 
-    letter = the_letter(redrive, database)
+    letter = the_letter(redrive, database, sent)
 
     assert letter["error_class"] == error
     assert letter["category"] == "lost"
@@ -89,10 +109,9 @@ def test_a_task_whose_process_is_gone(
 def test_a_message_of_a_task_that_no_worker_knows(
     shop: Shop, redrive: Redrive, database: Database
 ):
-    shop.worker()
-    shop.send("shop.old", 17)
+    task = shop.send("shop.old", 17)
 
-    letter = the_letter(redrive, database)
+    letter = the_letter(redrive, database, task)
 
     assert letter["error_class"] == "celery.NotRegistered"
     assert letter["payload"] == {"args": [17], "kwargs": {}}
@@ -101,11 +120,11 @@ def test_a_message_of_a_task_that_no_worker_knows(
 def test_an_unknown_task_in_the_first_version_of_the_protocol(
     shop: Shop, redrive: Redrive, database: Database
 ):
-    shop.worker()
-    shop.app.conf.task_protocol = 1
-    task = shop.send("shop.gone", 17, kwargs={"currency": "XAU"})
+    old = celery.Celery("old", broker=shop.broker)
+    old.conf.task_protocol = 1
+    task = old.send_task("shop.gone", (17,), {"currency": "XAU"}).id
 
-    letter = the_letter(redrive, database)
+    letter = the_letter(redrive, database, task)
 
     assert letter["error_class"] == "celery.NotRegistered"
     assert letter["headers"]["celery"]["id"] == task
@@ -115,10 +134,9 @@ def test_an_unknown_task_in_the_first_version_of_the_protocol(
 def test_a_pickled_message_of_an_unknown_task_is_not_read(
     shop: Shop, redrive: Redrive, database: Database
 ):
-    shop.worker()
-    shop.app.send_task("shop.old", [17], serializer="pickle")
+    task = shop.app.send_task("shop.old", [17], serializer="pickle").id
 
-    letter = the_letter(redrive, database)
+    letter = the_letter(redrive, database, task)
 
     (described,) = letter["payload"]["args"]
     assert (
@@ -129,10 +147,9 @@ def test_a_pickled_message_of_an_unknown_task_is_not_read(
 def test_a_message_that_the_worker_does_not_accept(
     shop: Shop, redrive: Redrive, database: Database
 ):
-    shop.worker()
     task = shop.app.send_task("Shop.charge", [17], serializer="yaml").id
 
-    letter = the_letter(redrive, database)
+    letter = the_letter(redrive, database, task)
 
     assert letter["kind"] == "celery.shop.charge"
     assert letter["error_class"] == "celery.ContentDisallowed"
@@ -141,17 +158,20 @@ def test_a_message_that_the_worker_does_not_accept(
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="older ones do not report it")
 def test_a_message_that_is_rejected(shop: Shop, redrive: Redrive, database: Database):
-    shop.worker()
-    shop.send("shop.refuse")
+    task = shop.send("shop.refuse")
 
-    assert the_letter(redrive, database)["error_class"] == "celery.exceptions.Reject"
+    assert (
+        the_letter(redrive, database, task)["error_class"] == "celery.exceptions.Reject"
+    )
 
 
 def test_a_task_that_was_revoked_is_no_dead_letter(shop: Shop, database: Database):
-    shop.worker()
-    shop.send("Shop.charge", 17, kwargs={"currency": "XAU"}, expires=-1)
-    shop.send("Shop.charge", 18, kwargs={"currency": "XAU"})
+    kwargs = {"currency": "XAU"}
+    revoked = shop.send("Shop.charge", 71, kwargs=kwargs, expires=-1)
+    after = shop.send("Shop.charge", 72, kwargs=kwargs)
 
-    wait_for(lambda: dead(database))
+    wait_for(lambda: letters(database, after))
 
-    assert (dead(database), shop.lines("charged")) == (1, ["18 XAU"])
+    assert letters(database, revoked) == []
+    charged = shop.lines("charged")
+    assert ("71 XAU" in charged, "72 XAU" in charged) == (False, True)

@@ -14,7 +14,7 @@ from tests.postgres import Database
 SENT = 40
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_task_that_fails_is_one_dead_letter(shop: Shop, database: Database):
     done = run(shop, database, tasks=200, between=0.5)
 

@@ -24,7 +24,9 @@ def _schemas_are_read_once() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize(
+    "shard", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, SHARDS))]
+)
 def test_values_are_refused_by_name_or_become_valid_objects(
     helm: Helm, shard: int
 ) -> None:

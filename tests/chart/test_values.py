@@ -68,11 +68,22 @@ def changed(values: dict[str, Any], path: Path, value: Any) -> dict[str, Any]:
 LEAVES = [path for path in leaves(SCHEMA) if path not in FOR_PARENT_CHARTS]
 
 ALL = read_values(EVERYTHING)
-POOLS = {name: ALL[name] for name in ("database", "workerDefaults", "workers")} | {
+UNRELATED = {"files", "endpoints"}
+"""Pools that use nothing of the defaults that others do not use."""
+POOLS = {name: ALL[name] for name in ("database", "workerDefaults")} | {
+    "workers": {
+        name: pool for name, pool in ALL["workers"].items() if name not in UNRELATED
+    },
     "purge": {"enabled": False},
     "redrive": {"template": {"enabled": False}},
 }
 WITHOUT_POOLS = ALL | {"workers": {"plain": {}}}
+SHARED = {
+    "database": ALL["database"],
+    "workerDefaults": {"handlers": "a:b"},
+    "workers": {"plain": {}},
+}
+"""What most values need, beside their own part of everything: a third of the objects."""
 CONTEXTS = [
     # what those two exclude
     {"postgres": {"trial": {"enabled": True}}, "networkPolicy": {"enabled": True}},
@@ -196,10 +207,17 @@ def depth(context: dict[str, Any], path: Path) -> int:
     return sum(at(context, path[: n + 1]) is not None for n in range(len(path)))
 
 
+def small(path: Path) -> dict[str, Any]:
+    """The smallest values in which most of a part have an effect."""
+    if path[0] == "workerDefaults":
+        return POOLS
+    return SHARED | ({path[0]: ALL[path[0]]} if path[0] in ALL else {})
+
+
 def contexts(path: Path) -> list[dict[str, Any]]:
     """What a value may have an effect in; first where its neighbours are set."""
-    first = POOLS if path[0] == "workerDefaults" else WITHOUT_POOLS
-    return sorted([first, *CONTEXTS], key=lambda found: -depth(found, path))
+    found = [small(path), WITHOUT_POOLS, *CONTEXTS]
+    return sorted(found, key=lambda values: -depth(values, path))
 
 
 def marked(path: Path) -> tuple[str, Any] | None:
@@ -226,7 +244,7 @@ class Effects:
         """Those whose marks are in what is rendered: all at once, or if Helm refuses that,
         each half of them.
         """
-        values = POOLS if paths[0][0] == "workerDefaults" else WITHOUT_POOLS
+        values = small(paths[0])
         marks = {path: marked(path) for path in paths}
         for path, mark in marks.items():
             assert mark

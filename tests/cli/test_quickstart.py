@@ -84,6 +84,7 @@ def test_the_first_screen_of_the_readme_is_what_happens(
     assert missing("\n".join(make[1:]), happened) == []
 
 
+@pytest.mark.long
 def test_the_tutorial_is_what_happens(tmp_path: Path) -> None:
     """Each command of it but those that install, and the demo, which the README shows."""
     begun = ("python3 -m venv", "pip ", "python demo.py")

@@ -227,6 +227,7 @@ def test_a_cell_that_returns_without_any_ends_it(cells: Cells) -> None:
 CHANGES = ("pause", "resume", "cancel")
 
 
+@pytest.mark.long
 def test_each_order_of_changes_and_kills_ends_in_one_state(cells: Cells) -> None:
     """After a change, or one that was killed after the leader, the next driver makes all match it."""
     for n, order in enumerate(product(CHANGES, repeat=2)):

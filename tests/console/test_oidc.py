@@ -355,6 +355,7 @@ def test_without_a_provider_its_addresses_lead_nowhere(site: Site):
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium here: apt-get install chromium")
+@pytest.mark.long
 def test_a_browser_a_console_and_a_provider_agree(
     database: Database, issuer: str, tmp_path: Path
 ):

@@ -4,6 +4,7 @@ import json
 import os
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import not_a_server_error
@@ -41,6 +42,7 @@ def test_each_call_has_a_name_and_says_what_its_errors_are(site: Site):
         assert call["security"] == [{"HTTPBearer": []}]
 
 
+@pytest.mark.long
 def test_no_call_breaks_it(site: Site):
     for n in range(3):
         make_job(site.database.conn, queue="mail", idempotency_key=f"k{n}")

@@ -127,7 +127,7 @@ def start(place: Place, home: Path) -> Iterator[Start]:
         yield begin
 
 
-def test_it_runs_everything_reloads_and_ends_all_of_it(
+def test_it_runs_everything_reloads_ends_all_of_it_and_keeps_its_data(
     place: Place, home: Path, start: Start
 ) -> None:
     """U21."""
@@ -148,12 +148,31 @@ def test_it_runs_everything_reloads_and_ends_all_of_it(
     assert second.ended()[0] == 75
     assert f"another redrive dev runs in {home}/.redrive" in second.log.read_text()
 
+    running.enqueue("of.nobody")
+
     code, said = running.ended(signal.SIGINT)
     assert code == 0, said
     ends(place)
     assert (home / ".redrive" / ".gitignore").read_text() == "*\n"
+    assert_data_is_kept_until_fresh(place, start)
 
 
+def assert_data_is_kept_until_fresh(place: Place, start: Start) -> None:
+    """Check that the job of nobody is there again, and that a kill leaves nothing running."""
+    again = start()
+    again.says("ready:")
+    assert again.jobs() == 1
+    again.process.kill()
+    ends(place)
+
+    fresh = start("--fresh")
+    fresh.says("ready:")
+    assert fresh.jobs() == 0
+    assert fresh.ended(signal.SIGTERM)[0] == 0
+    ends(place)
+
+
+@pytest.mark.long
 def test_two_that_start_at_once_have_two_consoles(
     place: Place, home: Path, start: Start
 ) -> None:
@@ -166,27 +185,6 @@ def test_two_that_start_at_once_have_two_consoles(
     assert len(consoles) == 2
     for running in (first, second):
         assert running.ended(signal.SIGTERM)[0] == 0
-    ends(place)
-
-
-def test_data_is_kept_until_fresh_and_a_kill_leaves_nothing_running(
-    place: Place, home: Path, start: Start
-) -> None:
-    first = start()
-    first.says("ready:")
-    first.enqueue("of.nobody")
-    first.process.kill()
-    ends(place)
-
-    again = start()
-    again.says("ready:")
-    assert again.jobs() == 1
-    assert again.ended(signal.SIGTERM)[0] == 0
-
-    fresh = start("--fresh")
-    fresh.says("ready:")
-    assert fresh.jobs() == 0
-    assert fresh.ended(signal.SIGTERM)[0] == 0
     ends(place)
 
 

@@ -15,12 +15,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
 @pytest.mark.parametrize(
     ("how", "after"),
     [
-        (signal.SIGINT, "A shop books payments"),
-        (signal.SIGTERM, "Postgres 18 serves"),
-        (signal.SIGHUP, "worker are up"),
-        (signal.SIGKILL, "worker are up"),
+        pytest.param(signal.SIGINT, "A shop books payments", id="Ctrl-C at once"),
+        pytest.param(
+            signal.SIGTERM, "Postgres 18 serves", id="SIGTERM", marks=pytest.mark.long
+        ),
+        pytest.param(
+            signal.SIGHUP,
+            "worker are up",
+            id="closed terminal",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(signal.SIGKILL, "worker are up", id="kill -9"),
     ],
-    ids=["Ctrl-C at once", "SIGTERM", "closed terminal", "kill -9"],
 )
 def test_nothing_is_left_of_a_demo_that_is_stopped_in_the_middle(
     place: Place, how: signal.Signals, after: str

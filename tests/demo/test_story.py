@@ -140,6 +140,7 @@ def page_of(url: str) -> bytes:
         return b""
 
 
+@pytest.mark.long
 def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     # The port of the metrics is taken, so another was found.
     url = re.search(r"http://127.0.0.1:(\d+)/metrics", running.said)

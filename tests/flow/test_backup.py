@@ -226,6 +226,7 @@ def archived(server_name: str) -> Iterator[Archived]:
     shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_a_database_is_restored_to_a_point_in_time(
     archived: Archived, tmp_path: Path, run: Run
 ) -> None:

@@ -64,6 +64,7 @@ def reached(there: Database, kill_at: int, moving: subprocess.Popen[bytes]) -> b
     return moving.poll() is not None or came(there) > kill_at
 
 
+@pytest.mark.long
 def test_every_job_runs_once_although_the_mover_is_killed_under_load(
     cells: dict[str, Database], tmp_path: Path
 ) -> None:

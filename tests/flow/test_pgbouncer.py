@@ -150,6 +150,7 @@ FOREIGN = """
 """What somebody has changed in the session; a pooler keeps three settings apart by itself."""
 
 
+@pytest.mark.long
 def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
     database: Database, workers: Workers, pooled_url: str
 ):

@@ -58,6 +58,7 @@ def _ends(secret: str) -> tuple[str, str]:
 ENDS = {name: _ends(secret) for name, secret in SAMPLES.items()}
 
 
+@pytest.mark.long
 def test_no_credential_is_legible_after_a_worker_ran(
     database: Database,
     workers: Workers,

@@ -87,6 +87,7 @@ def workers(cells: Cells) -> Iterator[Callable[[], None]]:
 START = ("campaign", "together", "--all", "--why", "fixed", "--yes")
 
 
+@pytest.mark.long
 def test_a_cause_that_is_not_fixed_costs_three_jobs_in_all_cells(
     cells: Cells, workers: Callable[[], None]
 ) -> None:

@@ -306,11 +306,11 @@ def test_a_campaign_stops_after_its_canaries_if_the_cause_is_not_fixed(
             "campaign", "start", str(plan), "--rate", str(rate), *WHY, "--json"
         )
         assert went.code == 0, went.err
-        return wait_for(lambda: ended(plan))
+        wait_for(lambda: state(plan) in {"aborted", "done"})
+        return redrive("campaign", "show", str(plan), "--json").json
 
-    def ended(plan: int) -> dict[str, Any] | None:
-        found = redrive("campaign", "show", str(plan), "--json").json
-        return found if found["state"] in {"aborted", "done"} else None
+    def state(plan: int) -> str:
+        return database.value("select state from redrive.campaigns where id = %s", plan)
 
     is_fixed = False
     with consumer(broker, queue, lambda _body, _headers: is_fixed) as seen:

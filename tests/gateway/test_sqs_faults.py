@@ -32,7 +32,7 @@ def dead(database: Database, condition: str = "true") -> int:
     return database.value(query)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.waits
+@pytest.mark.long
 def test_kills_of_gateways_lose_nothing(
     endpoint: str,
     name: str,

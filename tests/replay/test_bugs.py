@@ -32,6 +32,7 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_replay_stops_where_it_failed_and_its_test_fails_until_the_fix(
     redrive: Redrive, database: Database, shop: Path
 ) -> None:

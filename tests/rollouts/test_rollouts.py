@@ -1,9 +1,12 @@
 """Random rollouts, in small; `make rollout-test` has 200 of them."""
 
+import pytest
+
 from tests.postgres import Database
 from tests.rollouts.rollouts import simulate
 
 
+@pytest.mark.long
 def test_no_regression_is_missed_and_none_is_false(database: Database) -> None:
     figures = simulate(database, rollouts=20, seed=1)
 

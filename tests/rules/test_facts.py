@@ -83,6 +83,7 @@ def test_a_payload_that_is_not_read_says_so() -> None:
 _json = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=True) | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
 )
 
 

@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 
 from tools.measure import (
-    ROOT,
-    bounds,
     functions,
     imports,
-    judged,
     measure,
     modules,
     report,
@@ -138,7 +135,3 @@ def test_a_figure_that_got_worse_is_named():
     )
 
     assert said == ["nodes_p90 is 120; the bound is 110"]
-
-
-def test_this_tree_is_within_its_bounds():
-    assert worse(judged(measure(ROOT / "service")), bounds()) == []

@@ -1,6 +1,7 @@
 """Evaluate alerts on synthetic series in promtool's rule engine."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,9 @@ GROUPS = (
 )
 Values = Sequence[float | None]
 """One value per scrape; None = the scrape failed."""
+
+LITTLE_GARBAGE = {"GOGC": "400"}
+"""Collecting the garbage of promtool after each 4 MiB was a fifth of its work."""
 
 _GOT = re.compile(r"time: (?P<time>\S+),\s+exp: nil\s+got: (?P<series>.*)")
 _LABELS = re.compile(r'(\w+)="([^"]*)"')
@@ -126,6 +130,7 @@ def fired(
         capture_output=True,
         text=True,
         check=False,
+        env=os.environ | LITTLE_GARBAGE,
     )
     words = done.stdout + done.stderr
     if "SUCCESS" in words:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
@@ -39,8 +40,12 @@ WHOLE_BAR = Markup(
 PART = Markup('<rect class="{}" x="{:.1f}" width="{:.1f}" height="10"/>')
 
 
+@cache
 def environment() -> Environment:
-    """Return the template environment with its filters and functions."""
+    """Return the template environment with its filters and functions.
+
+    All consoles of a process share it, so each template is compiled once.
+    """
     made = Environment(
         loader=PackageLoader("redrive.console"),
         autoescape=True,
