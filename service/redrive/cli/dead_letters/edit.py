@@ -10,7 +10,14 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, run_options
-from redrive.cli.support.output import answer, counted, no_letter, not_found, wants_json
+from redrive.cli.support.output import (
+    answer,
+    counted,
+    no_letter,
+    not_found,
+    wants_json,
+    warn,
+)
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
@@ -146,7 +153,8 @@ def _again(error: Exception) -> bool:
     """Ask whether to correct the edit."""
     if not is_watched():
         return False
-    click.echo(f"redrive: {escaped(str(error))}", err=True)
+
+    warn(str(error))
     return click.confirm("Open it again?", default=True)
 
 

@@ -28,7 +28,13 @@ from redrive.cli.support.options import (
     run_options,
     with_options,
 )
-from redrive.cli.support.output import counted, emit, printable, shown_id, wants_json
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    shown_id,
+    wants_json,
+    warn,
+)
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
@@ -244,8 +250,8 @@ def _exit(planned: Plan, chosen: Filter, found: Row | None) -> Exit:
     if found is None or not _has_aborted(found):
         return code
 
-    why = printable(found["said"])
-    click.echo(f"redrive: campaign aborted: {why}", err=True)
+    why = found["said"] or ""
+    warn(f"campaign aborted: {why}")
 
     return Exit.ABORTED
 

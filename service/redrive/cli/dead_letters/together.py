@@ -13,7 +13,14 @@ from redrive.cli.support.connection import database, explain, say_away
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, require_why, run_options
-from redrive.cli.support.output import counted, emit, listing, printable, wants_json
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    listing,
+    printable,
+    wants_json,
+    warn,
+)
 from redrive.cli.support.terminal import Advance, is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import campaign as campaigns
@@ -178,10 +185,11 @@ def led_by(
         return None
 
     if settings.databases is None:
+        campaign = found["campaign"]
         text = (
             "it leads campaigns of other cells; to change them, set REDRIVE_DATABASES"
         )
-        click.echo(f"redrive: campaign {found['campaign']}: {text}", err=True)
+        warn(f"campaign {campaign}: {text}")
         return None
 
     leader = id_in_cell(found["campaign"], settings.cells()[0].name)
