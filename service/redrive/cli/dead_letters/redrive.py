@@ -156,7 +156,10 @@ def redrive_dead_letters(
 
 def _may_act(run: Run) -> bool:
     """Return True if the run is confirmed, or can ask for it."""
-    return not run.dry_run and (run.yes or is_watched())
+    if run.dry_run:
+        return False
+
+    return run.yes or is_watched()
 
 
 def _plan(
@@ -331,7 +334,8 @@ def _say_first(conn: Connection, terms: Terms, shown: str) -> None:
 
     is_driven = terms.rate or terms.canaries
     if is_driven and not alive(conn):
-        click.echo(_NO_WORKER.format(shown), err=True)
+        text = _NO_WORKER.format(shown)
+        click.echo(text, err=True)
 
 
 _NO_WORKER = "no worker is alive: campaign {} waits until you start one: redrive worker"

@@ -144,8 +144,7 @@ def list_jobs(chosen: JobFilter, after: str | None, conn: Connection) -> None:
     _print_jobs(shown)
 
     if is_cut:
-        last = shown[-1]
-        click.echo(f"there are more: --after {last['place']}", err=True)
+        click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
 
 
 def _print_jobs(jobs: Iterable[Row]) -> None:

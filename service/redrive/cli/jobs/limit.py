@@ -99,19 +99,23 @@ def set_limit(
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency, --rate or both")
 
+    shown = printable(name)
+    terms = _terms(concurrency, rate)
+    limited = f"{shown}: {terms}"
+    change.agree(f"Limit {limited}")
+
+    _set(name, concurrency, rate, change)
+    click.echo(limited)
+
+
+def _terms(concurrency: int | None, rate: float | None) -> str:
     parts: list[str] = []
     if concurrency is not None:
         parts.append(f"{concurrency} at once")
     if rate is not None:
         parts.append(of_rate(rate))
 
-    shown = printable(name)
-    terms = ", ".join(parts)
-    limited = f"{shown}: {terms}"
-    change.agree(f"Limit {limited}")
-
-    _set(name, concurrency, rate, change)
-    click.echo(limited)
+    return ", ".join(parts)
 
 
 @limit.command("rm")

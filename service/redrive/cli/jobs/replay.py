@@ -337,12 +337,8 @@ def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
     if result is None:
         yield f"it did not end: {found.end}"
     elif result.failure is None:
-        text = f"it did not fail: {result.outcome}"
-        if result.reason:
-            reason = printable(result.reason)
-            text += f" ({reason})"
-
-        yield text
+        reason = f" ({printable(result.reason)})" if result.reason else ""
+        yield f"it did not fail: {result.outcome}{reason}"
     else:
         yield f"{_WORDS[result.verdict]}:"
         yield from _traceback(result.failure)
