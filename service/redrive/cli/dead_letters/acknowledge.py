@@ -20,9 +20,9 @@ from redrive.cli.support.output import (
     printable,
 )
 from redrive.database.rows import Connection
-from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids, open_by_group
+from redrive.dead_letters.grouping import acknowledgements, groups
 
 _ID = re.compile(r"([^:]+:)?[0-9]+")
 
@@ -74,8 +74,8 @@ def ack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
     redrive dlq ack --queue payments --since 2h --why 'the bank is down'
 
     Ids and filters select open dead letters. The command acknowledges their whole groups.
-    It lasts until the group has no open dead letters left. If the name of a group has only
-    digits, give it with --group.
+    An acknowledgement lasts until the group has no open dead letters left. If the name of
+    a group has only digits, give it with --group.
     """
     return _change(named, chosen, change, _ACK)
 

@@ -46,9 +46,9 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.together import Together, View
-from redrive.live_jobs.destination import remarks
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.together import Together, View
+from redrive.live_jobs.surroundings.destination import remarks
 from redrive.rules.dead_letters.campaign import (
     State,
     pace,

@@ -10,7 +10,7 @@ from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import cells_options, json_option
 from redrive.cli.support.output import answer, counted, not_found, printable
-from redrive.dead_letters import explain as comparison
+from redrive.dead_letters.analysis import explain as comparison
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 from redrive.rules.rows import Row
 

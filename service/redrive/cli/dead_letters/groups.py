@@ -22,8 +22,8 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import listing, printable
 from redrive.database.rows import Connection
-from redrive.dead_letters import groups
 from redrive.dead_letters.filter import CATEGORIES
+from redrive.dead_letters.grouping import groups
 from redrive.rules.dead_letters.fixes import order_of, state_of, worded
 from redrive.rules.rows import Fields, Row
 

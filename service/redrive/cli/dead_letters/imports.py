@@ -47,9 +47,10 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run) -> None:
 
     A line has "kind" and "payload", and may have queue, tenant, headers, idempotency_key,
     source_id, reason, category, error_class, message, stack, attempts, created_at and died_at.
-    Imported dead letters are grouped, redacted and kept as all others, but no alert counts them.
-    Dead letters that were imported from the source before are left out. Lines are imported in
-    chunks of 500. A chunk is imported as a whole or not at all, and an error names the bad line.
+    Imported dead letters are grouped, redacted and kept like all others, but the alerts about
+    growth do not count them. Dead letters that were imported from the source before are left
+    out. Lines are imported in chunks of 500. A chunk is imported as a whole or not at all, and
+    an error names the bad line.
 
     The command shows the dead letters and asks, unless you give --yes. Without a terminal and
     without --yes it only shows them. docs/moving says how to get lines from other systems.

@@ -34,10 +34,10 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import MAX_REDRIVES, Plan
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.campaign import MAX_REDRIVES, Plan
+from redrive.dead_letters.campaigns.unfit import Unfit, leave_out
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
 from redrive.rules.dead_letters.campaign import CANARIES, exposure, pace
 from redrive.rules.dead_letters.obstacles import Allow, stays

@@ -37,12 +37,12 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
-from redrive.live_jobs.destination import remarks
-from redrive.live_jobs.standing import alive
+from redrive.live_jobs.surroundings.destination import remarks
+from redrive.live_jobs.surroundings.standing import alive
 from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms, usual_canaries

@@ -28,8 +28,8 @@ from redrive.cli.support.options import (
     settings_of_cells,
 )
 from redrive.cli.support.output import listing, shown_cell, wants_json
-from redrive.dead_letters import report as incident
-from redrive.dead_letters.review import review
+from redrive.dead_letters.analysis import report as incident
+from redrive.dead_letters.analysis.review import review
 from redrive.rules.dead_letters import review as rules
 from redrive.rules.rows import Row
 

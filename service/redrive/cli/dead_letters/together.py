@@ -23,11 +23,11 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import Advance, is_watched, progress
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters import together as driver
-from redrive.dead_letters.campaign import Plan
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns import together as driver
+from redrive.dead_letters.campaigns.campaign import Plan
+from redrive.dead_letters.campaigns.together import Cells, Together, View
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.together import Cells, Together, View
 from redrive.rules.dead_letters import together as rules
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.dead_letters.obstacles import Allow

@@ -12,7 +12,7 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import listing, printable, warn
 from redrive.database.rows import Connection
-from redrive.live_jobs import limits
+from redrive.live_jobs.flow_control import limits
 from redrive.rules.scheduling.concurrency import NAME, of_rate, per_second
 
 COLUMNS = {

@@ -17,7 +17,7 @@ from redrive.cli.support.options import (
     settings_options,
 )
 from redrive.cli.support.output import emit, length, listing, table, wants_json
-from redrive.dead_letters import simulation
+from redrive.dead_letters.analysis import simulation
 from redrive.errors import SettingsError
 from redrive.rules.attempts.plan import Planned, planned
 from redrive.rules.attempts.policy import (

@@ -27,8 +27,8 @@ from redrive.cli.support.output import (
 from redrive.cli.support.unhandled import sentence
 from redrive.database.rows import Connection, value
 from redrive.database.rows import rows as rows_of
-from redrive.live_jobs.around import Surroundings
-from redrive.live_jobs.unhandled import Unhandled, unhandled
+from redrive.live_jobs.surroundings.around import Surroundings
+from redrive.live_jobs.surroundings.unhandled import Unhandled, unhandled
 from redrive.rules.attempts.waiting import Around, why_queue
 from redrive.rules.payloads.limits import check_name
 from redrive.rules.rows import Fields, Row
@@ -272,14 +272,20 @@ def set_options(  # settings that may be set alone or together
         msg = "give --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
 
-    if not create:
+    if create:
+        check_name("queue", name)
+    else:
         _require_known(name, change.settings)
 
     texts = "; ".join(setting.text for setting in wanted)
     change.agree(f"Set the queue {name}: {texts}")
 
+    actor = change.settings.who()
+    with database(change.settings) as conn, conn.transaction():
+        for setting in wanted:
+            conn.execute(setting.statement, (name, *setting.values, actor, change.why))
+
     for setting in wanted:
-        _act(setting.statement, name, change, *setting.values)
         click.echo(f"{name} is set: {setting.text}")
 
 
@@ -396,9 +402,9 @@ def _require_known(name: str, settings: "Settings") -> None:
         raise NotFound(f"{warning} (--create allows it)")
 
 
-def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:
+def _act(statement: LiteralString, name: str, change: Change) -> Any:
     check_name("queue", name)
     actor = change.settings.who()
 
     with database(change.settings) as conn:
-        return value(conn, statement, name, *values, actor, change.why)
+        return value(conn, statement, name, actor, change.why)

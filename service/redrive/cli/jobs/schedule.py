@@ -17,7 +17,7 @@ from redrive.cli.support.output import (
     wants_json,
 )
 from redrive.database.rows import Connection
-from redrive.live_jobs import schedules
+from redrive.live_jobs.flow_control import schedules
 from redrive.rules.rows import Row
 
 COLUMNS = ("name", "kind", "cron", "tz", "state", "next_at", "last_at", "last_job")

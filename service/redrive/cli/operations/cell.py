@@ -17,11 +17,11 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import answer, counted, wants_json
 from redrive.cli.support.terminal import progress
-from redrive.database import migrate
 from redrive.database.rows import Connection
+from redrive.database.schema import migrate
 from redrive.errors import SchemaError
-from redrive.live_jobs import moves
-from redrive.live_jobs.moves import Done, Move, Plan
+from redrive.live_jobs.cell_moves import moves
+from redrive.live_jobs.cell_moves.moves import Done, Move, Plan
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def move_key(
     run the command again for jobs that came in between.
 
     --give-up returns the jobs that a stopped run has taken out to the cell of --from,
-    unless the other cell has them. What has moved stays there. If the other cell does
-    not answer, this is refused, because its jobs could run twice. Only if it is lost
-    for good, add --destination-lost.
+    unless the other cell has them. Jobs that have moved stay there. If the other cell does
+    not answer, this is refused, because its jobs could run twice. Add --destination-lost
+    only if the other cell is lost for good.
 
     The command shows what moves and asks, unless you give --yes. Without a terminal
     and without --yes it only shows it.

@@ -12,9 +12,9 @@ from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.options import Run
 from redrive.cli.support.output import answer, counted, wants_json
 from redrive.database.rows import Connection
-from redrive.live_jobs import give_up
-from redrive.live_jobs.give_up import Returned
-from redrive.live_jobs.moves import Move
+from redrive.live_jobs.cell_moves import give_up
+from redrive.live_jobs.cell_moves.give_up import Returned
+from redrive.live_jobs.cell_moves.moves import Move
 
 if TYPE_CHECKING:
     from redrive.settings import Settings

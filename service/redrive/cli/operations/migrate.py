@@ -14,7 +14,7 @@ from redrive.cli.support.options import (
     settings_options,
 )
 from redrive.cli.support.output import emit, wants_json
-from redrive.database import migrate as migrations
+from redrive.database.schema import migrate as migrations
 from redrive.dead_letters.runs import expect
 from redrive.observability.logs import set_up
 

@@ -12,10 +12,10 @@ import psycopg
 
 from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.output import warn
-from redrive.database import migrate
-from redrive.database.address import Address
 from redrive.database.ask import outcomes
+from redrive.database.connections.address import Address
 from redrive.database.rows import Connection
+from redrive.database.schema import migrate
 from redrive.dead_letters.runs import hold_lock
 from redrive.errors import (
     Busy,

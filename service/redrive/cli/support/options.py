@@ -17,7 +17,7 @@ from redrive.rules.scheduling.instants import instant
 from redrive.rules.scheduling.instants import seconds as seconds_of
 
 if TYPE_CHECKING:
-    from redrive.database.cells import Cell
+    from redrive.database.connections.cells import Cell
     from redrive.settings import Settings
 
 Command = Callable[..., Any]

@@ -373,7 +373,7 @@ def warn(text: str) -> None:
 def no_letter(job: int, what: str = "no dead letter") -> str:
     """Return the text about a job that has no such dead letter."""
     shown = shown_id(job)
-    look = f"redrive job show {shown} shows what became of it"
+    look = f"redrive job show {shown} shows what happened to it"
     return f"job {shown} has {what}; {look}"
 
 

@@ -1,7 +1,7 @@
 """Warnings about kinds that no live worker handles while their jobs wait."""
 
 from redrive.cli.support.output import counted
-from redrive.live_jobs.unhandled import Unhandled
+from redrive.live_jobs.surroundings.unhandled import Unhandled
 
 MAX_HANDLED = 10
 
