@@ -104,18 +104,16 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     signal.signal(signal.SIGTERM, _stop)
-    typed = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        arguments = sys.argv[1:]
 
+    typed = list(arguments)
     try:
         return _run(typed)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else error.format_message())
-        return Exit.USAGE
+        return _show_help(error)
     except click.ClickException as error:
-        text = StringIO()
-        where_it_goes(error, typed).show(text)
-        click.echo(escaped_lines(text.getvalue()), err=True, nl=False)
-        return Exit.USAGE
+        return _show_usage(error, typed)
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         # Python flushes stdout at its end, which would fail once more.
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -123,6 +121,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.DONE
     except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
         return _report(error)
+
+
+def _show_help(error: click.exceptions.NoArgsIsHelpError) -> Exit:
+    text = error.format_message()
+    if error.ctx:
+        text = error.ctx.get_help()
+
+    click.echo(text)
+    return Exit.USAGE
+
+
+def _show_usage(error: click.ClickException, typed: Sequence[str]) -> Exit:
+    shown = StringIO()
+    where_it_goes(error, typed).show(shown)
+    text = escaped_lines(shown.getvalue())
+    click.echo(text, err=True, nl=False)
+
+    return Exit.USAGE
 
 
 def _run(arguments: list[str]) -> int:

@@ -45,9 +45,11 @@ class _Named(Id):
     def convert(  # pyright: ignore[reportIncompatibleMethodOverride] # a text, too
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        if _ID.fullmatch(str(value)):
+        text = str(value)
+        if _ID.fullmatch(text):
             return super().convert(value, param, ctx)
-        return str(value)
+
+        return text
 
 
 _named = click.argument(
@@ -125,11 +127,18 @@ def _change(
 
 def _selected(named: Sequence[int | str], chosen: Filter) -> tuple[list[str], Filter]:
     """Return the names of groups, and the filter of dead letters."""
-    names = [name for name in named if isinstance(name, str)]
-    jobs = [job for job in named if isinstance(job, int)]
+    names: list[str] = []
+    jobs: list[int] = []
+    for each in named:
+        if isinstance(each, str):
+            names.append(each)
+        else:
+            jobs.append(each)
+
     _refuse_unclear(names, jobs, chosen)
 
-    return names, replace(chosen, ids=(*jobs, *chosen.ids))
+    selected = (*jobs, *chosen.ids)
+    return names, replace(chosen, ids=selected)
 
 
 def _set(
@@ -152,10 +161,13 @@ def _set(
 
 
 def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -> None:
-    if not (names or jobs or chosen.narrows()):
+    is_narrow = chosen.narrows()
+    if not (names or jobs or is_narrow):
         raise click.UsageError("give groups, ids or a filter")
-    if names and chosen.narrows():
+
+    if names and is_narrow:
         raise click.UsageError("give groups or a filter, not both; --group is a filter")
+
     if tuple(chosen.state) != ("open",):
         raise click.UsageError("--state: only open dead letters can be acknowledged")
 
@@ -183,7 +195,10 @@ def _found(
 def _missed(conn: Connection, letters: Filter) -> list[int]:
     if not letters.ids:
         return []
-    return sorted(set(letters.ids) - set(ids(conn, letters)))
+
+    found = ids(conn, letters)
+    missed = set(letters.ids).difference(found)
+    return sorted(missed)
 
 
 def _text(done: Sequence[str], act: _Act, change: Change) -> str:
@@ -193,8 +208,9 @@ def _text(done: Sequence[str], act: _Act, change: Change) -> str:
         actor = printable(change.settings.who())
         state = f"acknowledged by {actor}"
 
+    groups = _named_or_counted(done)
     is_or_are = "is" if len(done) == 1 else "are"
-    return f"{_named_or_counted(done)} {is_or_are} {state}"
+    return f"{groups} {is_or_are} {state}"
 
 
 def _named_or_counted(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """redrive campaign: planned redrives with canaries, a rate and an automatic abort."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -136,7 +136,9 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run) -> None:
         if found is None:
             raise NotFound(f"there is no plan {shown_id(plan)}")
 
-        _check_time(found["matched"], has_time=bool(terms.not_before or at_once))
+        has_time = at_once or terms.not_before is not None
+        _check_time(found["matched"], has_time=has_time)
+
         why = _agreed(conn, found, terms, run)
         if why is not None:
             campaigns.start(conn, plan, terms, **run.signed(why))
@@ -145,8 +147,14 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run) -> None:
             found = campaigns.show(conn, plan) or found
 
     state = found["state"]
-    text = _DRIVEN.format(shown_id(plan), state) if why else run.unchanged()
-    answer({"campaign": plan, "state": state}, text)
+    if why:
+        shown = shown_id(plan)
+        text = _DRIVEN.format(shown, state)
+    else:
+        text = run.unchanged()
+
+    report = {"campaign": plan, "state": state}
+    answer(report, text)
 
 
 _DRIVEN = "campaign {0}: {1}; see: redrive campaign watch {0}"
@@ -154,7 +162,10 @@ _DRIVEN = "campaign {0}: {1}; see: redrive campaign watch {0}"
 
 def _check_time(matched: int, *, has_time: bool) -> None:
     """Require a time to start many dead letters, if nobody can be asked."""
-    if matched > MANY and not (has_time or is_watched()):
+    if matched <= MANY or has_time:
+        return
+
+    if not is_watched():
         n = counted(matched, "dead letter")
         raise click.UsageError(f"{n}: add --not-before TIME, or --now")
 
@@ -224,13 +235,15 @@ def _stay_remarks(found: Row) -> Iterator[str]:
 
 
 def _remarks_on(terms: Terms, found: Row) -> Iterator[str]:
-    fastest = pace(terms.rate, found["rates"], len(found["kinds"]))
+    matched = found["matched"]
+    kinds = len(found["kinds"])
+    fastest = pace(terms.rate, found["rates"], kinds)
     if fastest:
-        seconds = math.ceil(found["matched"] / fastest)
+        seconds = math.ceil(matched / fastest)
         yield f"takes at least {seconds} s"
 
     if terms.canaries:
-        yield terms.risk(found["matched"])
+        yield terms.risk(matched)
 
 
 @campaign.command("ls")
@@ -335,12 +348,16 @@ def _worded(found: Row) -> dict[str, str]:
 
 def _rate(found: Row) -> str:
     """Return the terms of a campaign, and the rates of its kinds below them."""
+    limit = "unlimited"
     rate = found["rate"]
-    limit = f"{rate:g} per second" if rate else "unlimited"
-    terms = _TERMS.format_map(found)
-    kinds = rate_remarks(found["rates"])
+    if rate:
+        limit = f"{rate:g} per second"
 
-    return "\n".join((f"{limit}, {terms}", *kinds))
+    terms = _TERMS.format_map(found)
+    lines = [f"{limit}, {terms}"]
+    lines.extend(rate_remarks(found["rates"]))
+
+    return "\n".join(lines)
 
 
 _TERMS = "{canaries} canaries, aborts above {abort_share:.0%}"
@@ -348,15 +365,21 @@ _TERMS = "{canaries} canaries, aborts above {abort_share:.0%}"
 
 def _blocked(found: Row) -> str:
     """Return the numbers of dead letters that stay, by cause."""
-    causes = sorted(found["blocked"].items())
-    counts = (f"{n} {printable(cause)}" for cause, n in causes)
-    lines = [", ".join(counts) or "none"]
-
+    lines = [_by_cause(found["blocked"])]
     for why, n in found["invalid"].items():
         shown = printable(why)
         lines.append(f"{n} invalid: {shown}")
 
     return "\n".join(lines)
+
+
+def _by_cause(blocked: Mapping[str, int]) -> str:
+    counts: list[str] = []
+    for cause, n in sorted(blocked.items()):
+        shown = printable(cause)
+        counts.append(f"{n} {shown}")
+
+    return ", ".join(counts) or "none"
 
 
 @campaign.command()
@@ -417,7 +440,9 @@ def pause(which: int, change: Change) -> int:
     \b
     redrive campaign pause 12 --why 'the bank asks us to'
     """
-    change.agree(f"Pause campaign {shown_id(which)}")
+    shown = shown_id(which)
+    change.agree(f"Pause campaign {shown}")
+
     return _act(which, change, Together.pause, campaigns.pause)
 
 
@@ -459,7 +484,9 @@ def resume(which: int, change: Change) -> int:
     \b
     redrive campaign resume 12 --why 'the bank is ready'
     """
-    change.agree(f"Resume campaign {shown_id(which)}")
+    shown = shown_id(which)
+    change.agree(f"Resume campaign {shown}")
+
     return _act(which, change, Together.resume, campaigns.resume, drives=True)
 
 
@@ -497,8 +524,15 @@ def cancel(which: int, run: Run) -> int:
 
 def _left(found: Row, view: View | None) -> int:
     """Return how many jobs have not ended, in all cells of a leading campaign."""
-    rows = view.campaigns.values() if view else [found]
-    return sum(row["waiting"] + row["in_flight"] for row in rows)
+    rows: Iterable[Row] = [found]
+    if view is not None:
+        rows = view.campaigns.values()
+
+    left = 0
+    for row in rows:
+        left += row["waiting"] + row["in_flight"]
+
+    return left
 
 
 def _consent_to_cancel(left: int, run: Run) -> str | None:

@@ -106,7 +106,8 @@ def post(url: SplitResult, text: str) -> None:
         msg = f"the webhook refused the report: HTTP {error.code}"
         raise CannotSend(msg) from None
     except (HTTPException, OSError) as error:
-        raise CannotSend(f"the webhook cannot be reached: {_why(error)}") from None
+        msg = f"the webhook cannot be reached: {_why(error)}"
+        raise CannotSend(msg) from None
 
 
 def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
@@ -189,11 +190,13 @@ def _parsed(
     Raises:
         SettingsError: it is missing, unreadable or of another scheme.
     """
-    url = _split(_text_of(variable, text, file))
+    found = _text_of(variable, text, file)
+    url = _split(found)
     if url is not None and url.scheme in schemes and url.hostname:
         return url
 
-    known = " or ".join(f"{scheme}://" for scheme in schemes)
+    beginnings = [f"{scheme}://" for scheme in schemes]
+    known = " or ".join(beginnings)
     msg = f"{variable} must be a URL that begins with {known} and names a host"
     raise SettingsError(msg)
 
@@ -225,6 +228,9 @@ def _read(variable: str, file: Path) -> str:
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        why = "it is not text"
+        if isinstance(error, OSError):
+            why = str(error.strerror)
+
         msg = f"{variable} is {file}; it cannot be read: {why}"
         raise SettingsError(msg) from None

@@ -114,17 +114,22 @@ for _command in (
 
 
 def _for_people(letter: Row) -> Row:
-    shown = letter | {"time_to_dlq": time_to_dlq(letter)}
+    shown = dict(letter)
+    shown["time_to_dlq"] = time_to_dlq(letter)
     if letter["quarantined"]:
         shown["message"] = f"quarantined, {letter['message']}"
+
     return shown
 
 
 def _columns(chosen: Filter, *, wide: bool) -> list[str]:
     """Return the columns of the list; the state is one if there may be several."""
-    columns = [*NARROW, *(WIDE if wide else ())]
+    columns = list(NARROW)
+    if wide:
+        columns.extend(WIDE)
     if chosen.state == ("open",):
         columns.remove("state")
+
     return columns
 
 
@@ -158,16 +163,21 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run) -> int:
         if why:
             dismissed = triage.dismiss(conn, matched, **run.signed(why))
 
+    text = f"{len(dismissed)} dismissed"
+    if matched and not why:
+        text = run.unchanged()
+
     report = {"matched": len(matched), "dismissed": dismissed}
-    text = f"{len(dismissed)} dismissed" if why or not matched else run.unchanged()
     answer(report, text)
 
     named = (*jobs, *chosen.ids)
     if not named:
         return Exit.DONE
+    if why:
+        return _name_missed(named, dismissed)
 
-    # If nothing was dismissed, name only the ids that do not match.
-    return _name_missed(named, dismissed if why else matched)
+    # Nothing was dismissed, so name only the ids that do not match.
+    return _name_missed(named, matched)
 
 
 def _agreed(
@@ -178,9 +188,12 @@ def _agreed(
 ) -> tuple[str | None, Sequence[int]]:
     """Return the reason for the dismissal after confirmation, and the dead letters."""
     if not chosen.narrows():
-        return None if run.dry_run else require_why(run.why), jobs
+        if run.dry_run:
+            return None, jobs
+        return require_why(run.why), jobs
 
-    found = find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))
+    named = (*jobs, *chosen.ids)
+    found = find(conn, replace(chosen, ids=named))
     matched = [row["id"] for row in found]
 
     count = counted(len(matched), "open dead letter")
@@ -209,11 +222,15 @@ def reopen(jobs: tuple[int, ...], change: Change) -> int:
     \b
     redrive dlq reopen 19 --why 'the customer wants it after all'
     """
-    change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
+    count = counted(len(jobs), "dead letter")
+    change.agree(f"Reopen {count}")
+
     with database(change.settings) as conn:
         reopened = triage.reopen(conn, jobs, **change.signed)
 
-    answer({"reopened": reopened}, f"{len(reopened)} reopened")
+    report = {"reopened": reopened}
+    answer(report, f"{len(reopened)} reopened")
+
     return _name_missed(jobs, reopened, "no dismissed dead letter")
 
 
@@ -246,13 +263,15 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change) -> int:
         raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
 
     name = printable(owner) or "nobody"
-    change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {name}")
+    count = counted(len(jobs), "dead letter")
+    change.agree(f"Assign {count} to {name}")
 
     with database(change.settings) as conn:
         assigned = triage.assign(conn, jobs, owner, **change.signed)
 
     report = {"assigned": assigned, "owner": owner or None}
-    answer(report, f"{len(assigned)} assigned to {owner or 'nobody'}")
+    person = owner or "nobody"
+    answer(report, f"{len(assigned)} assigned to {person}")
 
     return _name_missed(jobs, assigned)
 

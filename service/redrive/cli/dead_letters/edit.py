@@ -10,7 +10,14 @@ from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, run_options
-from redrive.cli.support.output import answer, counted, no_letter, not_found, wants_json
+from redrive.cli.support.output import (
+    answer,
+    counted,
+    no_letter,
+    not_found,
+    wants_json,
+    warn,
+)
 from redrive.cli.support.terminal import is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
@@ -63,21 +70,28 @@ def edit(
     the patch does not apply, for example because a `test` in it fails, the payload stays as it is.
     """
     _refuse(chosen, in_editor=patch is None)
-    wanted = None if patch is None else rules.read_patch(patch)
+    wanted: Patch | None = None
+    if patch is not None:
+        wanted = rules.read_patch(patch)
+
     checked_by = _handlers(handlers, run)
 
     with database(run.settings) as conn:
         if wanted is None:
             wanted, seen = _in_editor(conn, chosen, checked_by)
         else:
-            seen = edits.preview(edits.find(conn, chosen), wanted, checked_by)
+            letters = edits.find(conn, chosen)
+            seen = edits.preview(letters, wanted, checked_by)
 
         if not wants_json():
             _show(seen, wanted)
 
         causes = _edit(conn, seen, wanted, run, checked_by)
 
-    answer(_report(seen, causes), _outcome(seen, causes, run))
+    report = _report(seen, causes)
+    text = _outcome(seen, causes, run)
+    answer(report, text)
+
     return _exit(seen, causes, chosen)
 
 
@@ -146,7 +160,8 @@ def _again(error: Exception) -> bool:
     """Ask whether to correct the edit."""
     if not is_watched():
         return False
-    click.echo(f"redrive: {escaped(str(error))}", err=True)
+
+    warn(str(error))
     return click.confirm("Open it again?", default=True)
 
 
@@ -186,9 +201,11 @@ def _show(seen: Preview, patch: Patch) -> None:
         return
 
     for sample in seen.samples:
-        click.echo("\n".join(_coloured(sample)))
+        lines = _coloured(sample)
+        click.echo("\n".join(lines))
 
-    click.echo(f"{counted(seen.matched, 'open dead letter')}, {len(seen.ids)} to edit")
+    matched = counted(seen.matched, "open dead letter")
+    click.echo(f"{matched}, {len(seen.ids)} to edit")
     for line in _remarks(seen, patch):
         click.echo(escaped(line))
 
@@ -196,13 +213,17 @@ def _show(seen: Preview, patch: Patch) -> None:
 def _coloured(sample: Sample) -> Iterator[str]:
     if not sample.diff:
         yield f"job {sample.id}: the change is secret and not shown"
+
     for line in sample.diff:
-        yield click.style(escaped(line), fg=COLOURS.get(line[0]))
+        sign = line[0]
+        colour = COLOURS.get(sign)
+        yield click.style(escaped(line), fg=colour)
 
 
 def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
     if seen.ids:
-        yield f"changes {', '.join(rules.paths(patch))}"
+        paths = ", ".join(rules.paths(patch))
+        yield f"changes {paths}"
 
     for cause, count in sorted(seen.counts.items()):
         yield f"{count} will stay: {cause}"
@@ -235,13 +256,20 @@ def _report(seen: Preview, causes: Causes | None) -> Row:
 def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
     """Return the result as text; None if nothing matched."""
     if causes is not None:
-        refused = [(n, cause) for cause, n in causes.items() if cause]
-        stayed = "".join(f", {n} {cause}" for n, cause in refused)
-        return f"{causes.get(None, 0)} edited{stayed}"
+        edited = causes.get(None, 0)
+        text = f"{edited} edited"
+        for cause, n in causes.items():
+            if cause:
+                text += f", {n} {cause}"
+
+        return text
+
     if seen.ids:
         return run.unchanged()
+    if seen.matched:
+        return "nothing was changed"
 
-    return "nothing was changed" if seen.matched else None
+    return None
 
 
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:

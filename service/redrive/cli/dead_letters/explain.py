@@ -41,12 +41,11 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
     # All cells together give as many samples as one database would.
     most = comparison.OF_GROUP // len(cells)
     samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
-    found = comparison.compare(
-        chosen,
-        {cell.get("cell"): sample for cell, sample in samples},
-    )
+    by_cell = {cell.get("cell"): sample for cell, sample in samples}
+    found = comparison.compare(chosen, by_cell)
 
-    answer(found, "\n".join(_lines(found)))
+    lines = _lines(found)
+    answer(found, "\n".join(lines))
 
     return code
 
@@ -100,6 +99,12 @@ def _no_findings(found: Row) -> str | None:
     """Return why nothing or little was found; None if something was."""
     if found["looked_at"] < MIN_JOBS:
         return f"too few to compare: at least {MIN_JOBS} dead letters are needed"
-    if max(found["compared_with"].values()) < MIN_BASE:
+
+    largest = max(found["compared_with"].values())
+    if largest < MIN_BASE:
         return f"nothing to compare with: at least {MIN_BASE} jobs are needed, succeeded or dead"
-    return None if found["findings"] else "nothing stands out"
+
+    if not found["findings"]:
+        return "nothing stands out"
+
+    return None

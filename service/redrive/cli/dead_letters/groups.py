@@ -141,8 +141,13 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
 def _together(found: list[Row]) -> list[Row]:
     """Return one line for each cause, with the counts and the state in each cell."""
     name = itemgetter("group")
-    causes = [list(same) for _, same in groupby(sorted(found, key=name), name)]
-    return [_one(cause) for cause in causes]
+    by_name = sorted(found, key=name)
+    causes: list[Row] = []
+    for _, same in groupby(by_name, name):
+        cause = list(same)
+        causes.append(_one(cause))
+
+    return causes
 
 
 def _one(cause: Sequence[Fields]) -> Row:
@@ -170,9 +175,12 @@ def _seen(cause: Sequence[Fields], name: str) -> list[str]:
 
 
 def _cells_for_people(group: Row) -> Row:
-    counts = {cell: here["open"] for cell, here in group["cells"].items()}
-    texts = (f"{cell} {count}" for cell, count in counts.items())
-    return group | {"cells": ", ".join(texts)}
+    counts: list[str] = []
+    for cell, here in group["cells"].items():
+        count = here["open"]
+        counts.append(f"{cell} {count}")
+
+    return group | {"cells": ", ".join(counts)}
 
 
 def _columns(found: Sequence[Fields], *, has_cell: bool) -> list[str]:
@@ -180,12 +188,17 @@ def _columns(found: Sequence[Fields], *, has_cell: bool) -> list[str]:
     useless = set[str]()
     if not has_cell:
         useless.add("cell")
-    if not any(group["owner"] for group in found):
+
+    has_owners = any(group["owner"] for group in found)
+    if not has_owners:
         useless.add("owner")
-    if all(state_of(group) == "open" for group in found):
+
+    all_are_open = all(state_of(group) == "open" for group in found)
+    if all_are_open:
         useless.add("state")
 
-    return [name for name in ("cell", *COLUMNS) if name not in useless]
+    columns = ("cell", *COLUMNS)
+    return [name for name in columns if name not in useless]
 
 
 def _empty(options: Fields) -> str:
@@ -196,16 +209,19 @@ def _empty(options: Fields) -> str:
 
 
 def _for_people(group: Row) -> Row:
-    shown = dict(group) | {"state": worded(group)}
+    shown = dict(group)
+    shown["state"] = worded(group)
 
-    if group["acknowledged_by"]:
-        person = group["acknowledged_by"]
+    person = group["acknowledged_by"]
+    if person:
         shown["message"] = f"acknowledged by {person}, {group['message']}"
 
     if group["muted_until"]:
         shown["group"] += " (muted)"
-    if group["quarantined"]:
-        shown["open"] = f"{group['open']} ({group['quarantined']} quarantined)"
+
+    quarantined = group["quarantined"]
+    if quarantined:
+        shown["open"] = f"{group['open']} ({quarantined} quarantined)"
 
     return shown
 
@@ -236,14 +252,22 @@ def mute(group: str, length: float, off: bool, change: Change) -> None:
     \b
     redrive dlq mute 3f9a --for 2h --why 'the fix is being rolled out'
     """
-    until = None if off else datetime.now(UTC) + timedelta(seconds=length)
+    until: datetime | None = None
+    if not off:
+        until = datetime.now(UTC) + timedelta(seconds=length)
+
     with database(change.settings) as conn:
         found = the_group(conn, group)
-        change.agree(_question(found["open"], group, until))
-        if not groups.mute(conn, found["group"], until, **change.signed):
+        name = found["group"]
+        question = _question(found["open"], group, until)
+        change.agree(question)
+
+        is_known = groups.mute(conn, name, until, **change.signed)
+        if not is_known:
             raise NotFound(missing(group))
 
-    click.echo(f"{group} is {_muted(until)}")
+    state = _muted(until)
+    click.echo(f"{group} is {state}")
 
 
 @click.command()
@@ -319,23 +343,31 @@ def unresolve(group: str, change: Change) -> None:
         shown = printable(group)
         state = worded(found)
         change.agree(f"Open {shown} again, which is {state}")
-        if not groups.unresolve(conn, found["group"], **change.signed):
+
+        name = found["group"]
+        was_resolved = groups.unresolve(conn, name, **change.signed)
+        if not was_resolved:
             raise NotFound(f"{shown} is not resolved")
 
     click.echo(f"{group} is open")
 
 
 def _question(count: int, group: str, until: datetime | None) -> str:
-    what = f"{count} open dead letters of {printable(group)}"
-    if until:
-        return f"Mute {what} until {printable(until)}"
-    return f"Unmute {what}"
+    shown = printable(group)
+    what = f"{count} open dead letters of {shown}"
+    if until is None:
+        return f"Unmute {what}"
+
+    end = printable(until)
+    return f"Mute {what} until {end}"
 
 
 def _muted(until: datetime | None) -> str:
-    if until:
-        return f"muted until {printable(until)}"
-    return "no longer muted"
+    if until is None:
+        return "no longer muted"
+
+    end = printable(until)
+    return f"muted until {end}"
 
 
 def the_group(conn: Connection, name: str) -> Row:

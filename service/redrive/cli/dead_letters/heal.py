@@ -34,4 +34,5 @@ def heal(conn: Connection) -> None:
 
 
 def _for_people(group: Row) -> Row:
-    return group | {"why": worded(group["why"], group["version"])}
+    why = worded(group["why"], group["version"])
+    return group | {"why": why}

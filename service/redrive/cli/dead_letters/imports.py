@@ -187,14 +187,21 @@ def _show(seen: Preview) -> None:
     letters = counted(seen.matched, "dead letter")
     kinds = counted(len(seen.kinds), "kind")
     groups = counted(len(seen.groups), "group")
-    click.echo(f"{letters} of {kinds} in {groups}{_known(seen.known)}")
+    known = _known(seen.known)
+    click.echo(f"{letters} of {kinds} in {groups}{known}")
 
-    if not seen.matched:
-        return
+    if seen.matched:
+        columns = ("count", "group", "kind", "error_class", "message")
+        table(columns, _rows(seen), right=("count",))
 
-    rows = (
-        (count, group.fingerprint, group.kind, group.error_class, seen.messages[group])
-        for group, count in seen.groups.most_common(GROUPS_SHOWN)
-    )
-    columns = ("count", "group", "kind", "error_class", "message")
-    table(columns, rows, right=("count",))
+
+def _rows(seen: Preview) -> Iterator[tuple[Any, ...]]:
+    """Yield the largest groups, for a table."""
+    for group, count in seen.groups.most_common(GROUPS_SHOWN):
+        yield (
+            count,
+            group.fingerprint,
+            group.kind,
+            group.error_class,
+            seen.messages[group],
+        )

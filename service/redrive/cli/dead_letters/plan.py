@@ -358,8 +358,11 @@ def _pace_remarks(plan: Plan, rate: float | None) -> Iterator[str]:
 
 def stayed(cause: str, ids: Sequence[int] = ()) -> str:
     """Return a cause with its words; name the job if it is the only one."""
-    is_only_one = len(ids) == 1
-    words = stays(cause, ids[0] if is_only_one else "ID")
+    job: int | str = "ID"
+    if len(ids) == 1:
+        job = ids[0]
+
+    words = stays(cause, job)
     if words == cause:
         return printable(cause)
 
@@ -369,7 +372,8 @@ def stayed(cause: str, ids: Sequence[int] = ()) -> str:
 def rate_remarks(rates: Mapping[str, float]) -> Iterator[str]:
     """Yield the rates of kinds, which all campaigns keep together."""
     for kind, rate in sorted(rates.items()):
-        yield _KIND_RATE.format(printable(kind), rate)
+        shown = printable(kind)
+        yield _KIND_RATE.format(shown, rate)
 
 
 _KIND_RATE = (

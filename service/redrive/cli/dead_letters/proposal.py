@@ -47,8 +47,12 @@ def list_proposals(conn: Connection) -> None:
     \b
     redrive proposal ls
     """
-    found = proposals.find(conn)
-    rows = [row | {"what": proposals.what(row), "start": command(row)} for row in found]
+    rows: list[Row] = []
+    for row in proposals.find(conn):
+        what = proposals.what(row)
+        start = command(row)
+        rows.append(row | {"what": what, "start": start})
+
     listing(rows, COLUMNS, empty="no proposals")
 
 
@@ -136,7 +140,9 @@ def reject(which: int, change: Change) -> None:
     """
     with database(change.settings) as conn:
         found = _proposal(conn, which)
-        change.agree(f"Reject proposal {which}: {printable(proposals.what(found))}")
+        what = printable(proposals.what(found))
+        change.agree(f"Reject proposal {which}: {what}")
+
         why = proposals.reason(found, change.why)
         proposals.reject(
             conn,

@@ -55,7 +55,8 @@ def purge(chosen: Filter, older_than: float, run: Run) -> None:
         selected = purgeable(conn, chosen, older_than)
         if not wants_json():
             n = counted(len(selected), "dead letter")
-            click.echo(f"{n} ended more than {length(older_than)} ago")
+            age = length(older_than)
+            click.echo(f"{n} ended more than {age} ago")
 
         purged = _purge(conn, run, chosen, selected)
 

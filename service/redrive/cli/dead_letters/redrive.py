@@ -28,7 +28,13 @@ from redrive.cli.support.options import (
     run_options,
     with_options,
 )
-from redrive.cli.support.output import counted, emit, printable, shown_id, wants_json
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    shown_id,
+    wants_json,
+    warn,
+)
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import campaign as campaigns
@@ -150,7 +156,10 @@ def redrive_dead_letters(
 
 def _may_act(run: Run) -> bool:
     """Return True if the run is confirmed, or can ask for it."""
-    return not run.dry_run and (run.yes or is_watched())
+    if run.dry_run:
+        return False
+
+    return run.yes or is_watched()
 
 
 def _plan(
@@ -244,8 +253,8 @@ def _exit(planned: Plan, chosen: Filter, found: Row | None) -> Exit:
     if found is None or not _has_aborted(found):
         return code
 
-    why = printable(found["said"])
-    click.echo(f"redrive: campaign aborted: {why}", err=True)
+    why = found["said"] or ""
+    warn(f"campaign aborted: {why}")
 
     return Exit.ABORTED
 
@@ -325,7 +334,8 @@ def _say_first(conn: Connection, terms: Terms, shown: str) -> None:
 
     is_driven = terms.rate or terms.canaries
     if is_driven and not alive(conn):
-        click.echo(_NO_WORKER.format(shown), err=True)
+        text = _NO_WORKER.format(shown)
+        click.echo(text, err=True)
 
 
 _NO_WORKER = "no worker is alive: campaign {} waits until you start one: redrive worker"

@@ -1,7 +1,7 @@
 """redrive dlq report: of one group for an incident, of everything for a review."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -182,12 +182,15 @@ def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
 def _hand_over(reviews: Sequence[rules.Review], format_: str, targets: Targets) -> None:
     """Post and mail the report, or print it."""
     if not targets.are_any:
-        pages = map(FORMATS[format_], reviews)
+        page_of = FORMATS[format_]
+        pages = map(page_of, reviews)
         click.echo("\n".join(pages), nl=False)
 
     if targets.webhook is not None:
-        post(targets.webhook, rules.slack(reviews))
+        text = rules.slack(reviews)
+        post(targets.webhook, text)
         click.echo("posted")
+
     if targets.server is not None:
         _mail(targets.server, targets.mail, reviews)
 
@@ -216,12 +219,19 @@ def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Re
         reviews.append(rules.shown(each, cell))
 
     if len(cells) > 1:
-        names = [str(settings.cell) for settings in cells]
         answered = {each.get("cell") for each in found}
-        silent = [name for name in names if name not in answered]
-        reviews += map(rules.unanswered, silent)
+        reviews.extend(_silent(cells, answered))
 
     return reviews
+
+
+def _silent(
+    cells: Sequence["Settings"], answered: Collection[str | None]
+) -> Iterator[rules.Review]:
+    for settings in cells:
+        name = str(settings.cell)
+        if name not in answered:
+            yield rules.unanswered(name)
 
 
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:

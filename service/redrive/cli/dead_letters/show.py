@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -94,7 +93,8 @@ def show(which: int | str, original: bool, conn: Connection) -> None:
     """
     if isinstance(which, str):
         group = the_group(conn, which)
-        answer(group, "\n".join(_group(group)))
+        lines = _group(group)
+        answer(group, "\n".join(lines))
         return
 
     letter = find.show(conn, which, original=original)
@@ -102,7 +102,8 @@ def show(which: int | str, original: bool, conn: Connection) -> None:
         raise NotFound(no_letter(which))
 
     title = "original payload" if original else "payload"
-    answer(letter, "\n\n".join(_letter(letter, title)))
+    sections = _letter(letter, title)
+    answer(letter, "\n\n".join(sections))
 
 
 def _letter(letter: Row, title: str) -> Iterator[str]:
@@ -116,18 +117,24 @@ def _letter(letter: Row, title: str) -> Iterator[str]:
     yield _failures(letter["failures"])
     yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
     yield from _state(letter)
-    if len(letter["lineage"]) > 1 or letter["campaign"]:
-        yield _lineage(letter["lineage"])
+
+    lineage = letter["lineage"]
+    if len(lineage) > 1 or letter["campaign"]:
+        yield _lineage(lineage)
 
     note = _bold("note")
-    yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", _notes(letter))
+    notes = _notes(letter)
+    yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", notes)
 
 
 def _edits(edits: Sequence[Row]) -> Iterator[str]:
     """Yield a section for each edit of the payload."""
     edited = _bold("edited")
-    shown = [edit | {"paths": ", ".join(edit["paths"])} for edit in edits]
-    yield from _filled(f"{edited} by {{actor}}, {{at}}: {{paths}}\n  {{why}}", shown)
+    template = f"{edited} by {{actor}}, {{at}}: {{paths}}\n  {{why}}"
+    for edit in edits:
+        shown = printable_fields(edit)
+        shown["paths"] = printable(", ".join(edit["paths"]))
+        yield template.format_map(shown)
 
 
 def _state(letter: Row) -> Iterator[str]:
@@ -163,7 +170,8 @@ def _obstacles(letter: Row) -> Iterator[str]:
 
 def _notes(letter: Row) -> Iterator[Row]:
     for note in letter["notes"]:
-        yield note | {"at": datetime.fromisoformat(note["at"])}
+        at = datetime.fromisoformat(note["at"])
+        yield note | {"at": at}
 
 
 def _head(letter: Row) -> str:
@@ -192,7 +200,11 @@ def _after(seconds: float | None) -> str:
 
 
 def _lineage(deaths: Iterable[Fields]) -> str:
-    return "\n".join((_bold("lineage"), *chain.from_iterable(map(_death, deaths))))
+    lines = [_bold("lineage")]
+    for death in deaths:
+        lines.extend(_death(death))
+
+    return "\n".join(lines)
 
 
 def _death(death: Fields) -> Iterator[str]:
@@ -207,8 +219,12 @@ def _death(death: Fields) -> Iterator[str]:
 
 
 def _failures(failures: Iterable[Row]) -> str:
-    lines = chain.from_iterable(map(_failure, failures))
-    return "\n".join((f"{_bold('failures')}, oldest first", *lines))
+    title = _bold("failures")
+    lines = [f"{title}, oldest first"]
+    for failure in failures:
+        lines.extend(_failure(failure))
+
+    return "\n".join(lines)
 
 
 def _failure(failure: Row) -> Iterator[str]:
@@ -218,13 +234,22 @@ def _failure(failure: Row) -> Iterator[str]:
     yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
     yield "    {error_class}: {message}".format_map(shown)
 
-    known = [name for name in CIRCUMSTANCES if name in detail]
+    known = ", ".join(_circumstances(detail))
     if known:
-        yield "      " + ", ".join(_circumstance(name, detail[name]) for name in known)
+        yield f"      {known}"
 
-    stack = detail.get("stack", [])[-FRAMES:]
-    yield from _filled("      {file}:{line} in {function}", stack)
-    yield from _filled("    because {error_class}: {message}", detail.get("causes", []))
+    stack = detail.get("stack", [])
+    last = stack[-FRAMES:]
+    yield from _filled("      {file}:{line} in {function}", last)
+
+    causes = detail.get("causes", [])
+    yield from _filled("    because {error_class}: {message}", causes)
+
+
+def _circumstances(detail: Fields) -> Iterator[str]:
+    for name in CIRCUMSTANCES:
+        if name in detail:
+            yield _circumstance(name, detail[name])
 
 
 def _circumstance(name: str, value: Any) -> str:
@@ -232,11 +257,15 @@ def _circumstance(name: str, value: Any) -> str:
 
     An exit already contains its name: `exit status 3`.
     """
+    shown = printable(value)
     if name == "exit":
-        return printable(value)
+        return shown
+
     if name == "peak_memory_bytes":
         return f"peak memory {value / MIB:.0f} MiB"
-    return f"{name.replace('_', ' ')} {printable(value)}"
+
+    words = name.replace("_", " ")
+    return f"{words} {shown}"
 
 
 def _group(group: Row) -> Iterator[str]:
@@ -292,13 +321,17 @@ def _resolution(group: Row) -> Iterator[str]:
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:
     """Yield each version with the time of its first failure, oldest first."""
     for version, at in sorted(versions.items(), key=itemgetter(1)):
-        since = printable(datetime.fromisoformat(at))
-        yield f"  version {printable(version)} since {since}"
+        shown = printable(version)
+        instant = datetime.fromisoformat(at)
+        since = printable(instant)
+        yield f"  version {shown} since {since}"
 
 
 def _filled(template: str, rows: Iterable[Fields]) -> Iterator[str]:
     """Yield the template filled with each row's fields as `printable`."""
-    return (template.format_map(printable_fields(row)) for row in rows)
+    for row in rows:
+        shown = printable_fields(row)
+        yield template.format_map(shown)
 
 
 def _bold(text: str) -> str:

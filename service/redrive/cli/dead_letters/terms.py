@@ -18,7 +18,11 @@ def terms_options(command: Command) -> Command:
     @functools.wraps(command)
     def choose(**options: Any) -> object:
         # Terms.read takes texts, because a form of the console has texts.
-        given = {n: options.pop(n.replace("-", "_")) or "" for n in TERM_NAMES}
+        given: dict[str, Any] = {}
+        for name in TERM_NAMES:
+            option = name.replace("-", "_")
+            given[name] = options.pop(option) or ""
+
         given["when-breaker"] = ",".join(given["when-breaker"])
 
         try:

@@ -13,7 +13,14 @@ from redrive.cli.support.connection import database, explain, say_away
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, require_why, run_options
-from redrive.cli.support.output import counted, emit, listing, printable, wants_json
+from redrive.cli.support.output import (
+    counted,
+    emit,
+    listing,
+    printable,
+    wants_json,
+    warn,
+)
 from redrive.cli.support.terminal import Advance, is_watched, progress
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import campaign as campaigns
@@ -178,10 +185,11 @@ def led_by(
         return None
 
     if settings.databases is None:
+        campaign = found["campaign"]
         text = (
             "it leads campaigns of other cells; to change them, set REDRIVE_DATABASES"
         )
-        click.echo(f"redrive: campaign {found['campaign']}: {text}", err=True)
+        warn(f"campaign {campaign}: {text}")
         return None
 
     leader = id_in_cell(found["campaign"], settings.cells()[0].name)
@@ -272,10 +280,15 @@ def _remarks(
 def _remarks_of(plan: Plan, share: float | None) -> Iterator[str]:
     """Yield what would happen in one cell."""
     matched = counted(plan.matched, "open dead letter")
-    yield f"{matched}, {_rate(share)} per second" if share else matched
+    if share:
+        rate = _rate(share)
+        yield f"{matched}, {rate} per second"
+    else:
+        yield matched
 
     for cause, count in sorted(plan.blocked.items()):
-        yield f"{count} will stay: {stayed(cause)}"
+        words = stayed(cause)
+        yield f"{count} will stay: {words}"
 
     if plan.acted:
         yield f"{plan.acted} have side effects on record; see dlq show"
@@ -312,17 +325,26 @@ class _Shown:
         if wants_json() and now != self.latest:
             emit(now)
 
+        # The progress bar takes what has ended since the last look.
         ended = now["succeeded"] + now["dead_again"] + now["cancelled"]
-        self.advance(ended - self.ended, _WATCHED.format_map(now))
+        added = ended - self.ended
+        title = _WATCHED.format_map(now)
+        self.advance(added, title)
+
         self.latest = now
         self.ended = ended
 
     def _say_away(self, away: Mapping[str, Exception]) -> None:
         """Report the cells that do not answer, unless they were reported so."""
-        texts = {cell: explain(error)[1] for cell, error in away.items()}
-        changed = texts.items() - self.away.items()
+        texts: dict[str, str] = {}
+        changed: dict[str, Exception] = {}
+        for cell, error in sorted(away.items()):
+            _, text = explain(error)
+            texts[cell] = text
+            if self.away.get(cell) != text:
+                changed[cell] = error
 
-        say_away({cell: away[cell] for cell, _ in sorted(changed)})
+        say_away(changed)
         self.away = texts
 
 
@@ -343,24 +365,32 @@ def whole(view: View) -> Row:
 
 def by_cell(view: View) -> dict[str, Row]:
     """Return each cell's campaign; a cell that is away or has not started says so."""
-    return {cell: _in_cell(view, cell) for cell in sorted(view.seen.cells)}
+    names = sorted(view.seen.cells)
+    return {name: _in_cell(view, name) for name in names}
 
 
 def _in_cell(view: View, cell: str) -> Row:
     row = view.campaigns.get(cell)
     if row is not None:
         return {name: row[name] for name in IN_CELL}
-    if cell not in view.seen.members:
-        return {"campaign": None, "state": AWAY}
 
-    is_empty = view.seen.members[cell] is not None
-    return {"campaign": None, "state": "empty" if is_empty else "not started"}
+    state = AWAY
+    if cell in view.seen.members:
+        is_empty = view.seen.members[cell] is not None
+        state = "empty" if is_empty else "not started"
+
+    return {"campaign": None, "state": state}
 
 
 def print_cells(view: View) -> None:
     """Print a line for each cell."""
-    rows = [_printed(cell, row) for cell, row in by_cell(view).items()]
-    listing(rows, COLUMNS, right=(*COUNTS, "rate"))
+    rows: list[Row] = []
+    for cell, row in by_cell(view).items():
+        printed = _printed(cell, row)
+        rows.append(printed)
+
+    numbers = (*COUNTS, "rate")
+    listing(rows, COLUMNS, right=numbers)
 
 
 def _printed(cell: str, row: Fields) -> Row:

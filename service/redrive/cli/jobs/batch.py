@@ -75,6 +75,10 @@ def show(id: int, conn: Connection) -> None:  # noqa: A002 # its name everywhere
     if row is None:
         raise NotFound(f"there is no batch {id}")
 
-    fields = printable_fields(row | {"id": shown_id(row["id"])})
-    lines = (f"{name:<12}{text}" for name, text in fields.items())
+    shown = row | {"id": shown_id(row["id"])}
+    lines: list[str] = []
+    for name, text in printable_fields(shown).items():
+        line = f"{name:<12}{text}"
+        lines.append(line)
+
     answer(row, "\n".join(lines))

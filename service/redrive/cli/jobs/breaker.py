@@ -61,7 +61,8 @@ def force(name: str, state: str, change: Change) -> None:
     \b
     redrive breaker force sendgrid open --why 'their status page'
     """
-    change.agree(f"Hold the breaker {printable(name)} {state}")
+    shown = printable(name)
+    change.agree(f"Hold the breaker {shown} {state}")
     _force(name, state, change)
 
 
@@ -74,7 +75,8 @@ def reset(name: str, change: Change) -> None:
     \b
     redrive breaker reset smtp --why 'the provider says it is back'
     """
-    change.agree(f"Reset the breaker {printable(name)}")
+    shown = printable(name)
+    change.agree(f"Reset the breaker {shown}")
     _force(name, None, change)
 
 

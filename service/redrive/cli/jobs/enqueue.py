@@ -211,21 +211,32 @@ def _enqueue_lines(settings: Settings, lines: IO[bytes], defaults: Fields) -> No
 
 
 def _show_counts(read: int, created: int) -> None:
-    taken = f", {read - created} not new" if read > created else ""
     report = {"read": read, "created": created}
-    answer(report, f"{created} enqueued{taken}")
+    text = f"{created} enqueued"
+
+    taken = read - created
+    if taken > 0:
+        text += f", {taken} not new"
+
+    answer(report, text)
 
 
 def _enqueue_chunk(conn: Connection, chunk: list[Line]) -> int:
     """Enqueue all of a chunk or none of it; return how many are new."""
+    jobs = [line.job for line in chunk]
     try:
         with conn.transaction():
-            return enqueue_many(conn, [line.job for line in chunk])
+            return enqueue_many(conn, jobs)
     except InvalidJob as error:
         # The path begins with jobs[N] of the chunk; the user knows the line.
-        n, _, path = error.path.removeprefix("jobs[").partition("]")
-        line = chunk[int(n) if n.isdigit() else 0]
-        raise InvalidJob(f"line {line.number}{path}", error.rule) from None
+        inner = error.path.removeprefix("jobs[")
+        n, _, path = inner.partition("]")
+        index = 0
+        if n.isdigit():
+            index = int(n)
+
+        number = chunk[index].number
+        raise InvalidJob(f"line {number}{path}", error.rule) from None
 
 
 def _jobs(

@@ -100,8 +100,11 @@ class _Seconds(Duration):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        text = f"{value}s" if str(value).isdigit() else value
-        return super().convert(text, param, ctx)
+        # A number without a unit is in seconds.
+        if str(value).isdigit():
+            value = f"{value}s"
+
+        return super().convert(value, param, ctx)
 
 
 @click.group(cls=InOrder)
@@ -166,10 +169,15 @@ def _found(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[R
 
 
 def _for_people(row: Row) -> Row:
+    shown = dict(row)
     failure: Row = row["last_failure"] or {}
-    shown: Row = row | {name: failure.get(name) for name in FAILURE[:2]}
-    if row["progress"]:
-        shown["state"] += f" {row['progress']['share']:.0%}"
+    for name in FAILURE[:2]:
+        shown[name] = failure.get(name)
+
+    progress = row["progress"]
+    if progress:
+        share = progress["share"]
+        shown["state"] += f" {share:.0%}"
 
     return shown
 
@@ -225,17 +233,28 @@ def _sections(found: Row) -> Iterator[str]:
     is_known = found["kind"] is not None  # known beyond the audit log
     template = _SUMMARY if is_known else _GONE
 
-    words = {
-        "title": _bold(f"job {shown_id(found['id'])}"),
-        "why": _bold(printable(found["why"]["text"])),
-        "facts": "; ".join(_facts(found)),
-    }
-    yield template.format_map(printable_fields(found) | words)
+    yield template.format_map(_words(found))
     if is_known:
-        yield f"{_bold('payload')}  {_json(found['payload'])}"
+        payload = _json(found["payload"])
+        yield f"{_bold('payload')}  {payload}"
 
     yield from _notes(found)
-    yield "\n".join((_bold("story"), *map(_step, found["story"])))
+    steps = map(_step, found["story"])
+    yield "\n".join((_bold("story"), *steps))
+
+
+def _words(found: Row) -> dict[str, str]:
+    """Return the words of a job's first section."""
+    shown = shown_id(found["id"])
+    why = printable(found["why"]["text"])
+    facts = _facts(found)
+
+    return {
+        **printable_fields(found),
+        "title": _bold(f"job {shown}"),
+        "why": _bold(why),
+        "facts": "; ".join(facts),
+    }
 
 
 def _bold(text: str) -> str:
@@ -248,13 +267,19 @@ def _json(value: Any) -> str:
 
 def _facts(found: Row) -> Iterator[str]:
     """Format the numbers of a job; some are unknown once it is gone."""
-    if found["attempt"] is not None:
-        deliveries = counted(found["deliveries"] or 0, "delivery", "deliveries")
-        yield f"attempt {found['attempt']}, {deliveries}"
-    if found["priority"] is not None:
-        yield f"priority {found['priority']}"
-    if found["created_at"] is not None:
-        yield f"created {printable(found['created_at'])}"
+    attempt = found["attempt"]
+    if attempt is not None:
+        n = found["deliveries"] or 0
+        deliveries = counted(n, "delivery", "deliveries")
+        yield f"attempt {attempt}, {deliveries}"
+
+    priority = found["priority"]
+    if priority is not None:
+        yield f"priority {priority}"
+
+    created_at = found["created_at"]
+    if created_at is not None:
+        yield f"created {printable(created_at)}"
 
 
 def _notes(found: Row) -> Iterator[str]:
@@ -266,16 +291,20 @@ def _notes(found: Row) -> Iterator[str]:
         yield f"{_bold('progress')}  {printable(text)}"
 
     if checkpoint is not None:
-        yield f"{_bold('checkpoint')}  {_json(checkpoint['data'])}"
+        data = _json(checkpoint["data"])
+        yield f"{_bold('checkpoint')}  {data}"
 
 
 def _step(step: Row) -> str:
     """Format one line of the story."""
     shown = printable_fields(step)
-    by = f"  by {shown['by']}" if step["by"] else ""
-    why = f": {shown['why']}" if step["why"] else ""
+    line = "  {at}  {what}".format_map(shown)
+    if step["by"]:
+        line += f"  by {shown['by']}"
+    if step["why"]:
+        line += f": {shown['why']}"
 
-    return f"  {shown['at']}  {shown['what']}{by}{why}"
+    return line
 
 
 def _changed(
@@ -333,7 +362,8 @@ def _check_narrows(chosen: JobFilter) -> None:
 
     over = sorted(ENDED & set(chosen.state))
     if over:
-        raise click.UsageError(f"--state {', '.join(over)}: these jobs have ended")
+        states = ", ".join(over)
+        raise click.UsageError(f"--state {states}: these jobs have ended")
 
 
 def _preview(conn: Connection, matched: Sequence[int]) -> None:
@@ -357,12 +387,13 @@ def reveal_payload(which: int, change: Change) -> None:
 
     The job may be live, dead, or in the history. The audit log keeps who saw the payload, and why.
     """
-    change.agree(f"Show the payload of job {shown_id(which)} with its secrets")
+    shown = shown_id(which)
+    change.agree(f"Show the payload of job {shown} with its secrets")
     with database(change.settings) as conn:
         found = reveal(conn, which, **change.signed)
 
     if found is None:
-        raise NotFound(f"nothing is kept of job {shown_id(which)}")
+        raise NotFound(f"nothing is kept of job {shown}")
 
     emit(found["payload"])
 

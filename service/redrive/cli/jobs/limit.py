@@ -10,10 +10,9 @@ from redrive.cli.support.options import (
     conn_options,
     json_option,
 )
-from redrive.cli.support.output import listing, printable
+from redrive.cli.support.output import listing, printable, warn
 from redrive.database.rows import Connection
 from redrive.live_jobs.flow_control import limits
-from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.concurrency import NAME, of_rate, per_second
 
 COLUMNS = {
@@ -100,14 +99,23 @@ def set_limit(
     if concurrency is None and rate is None:
         raise click.UsageError("give --concurrency, --rate or both")
 
-    parts = [f"{concurrency} at once"] * (concurrency is not None)
-    parts += [of_rate(rate)] if rate is not None else []
-
-    limited = f"{printable(name)}: {', '.join(parts)}"
+    shown = printable(name)
+    terms = _terms(concurrency, rate)
+    limited = f"{shown}: {terms}"
     change.agree(f"Limit {limited}")
 
     _set(name, concurrency, rate, change)
     click.echo(limited)
+
+
+def _terms(concurrency: int | None, rate: float | None) -> str:
+    parts: list[str] = []
+    if concurrency is not None:
+        parts.append(f"{concurrency} at once")
+    if rate is not None:
+        parts.append(of_rate(rate))
+
+    return ", ".join(parts)
 
 
 @limit.command("rm")
@@ -119,19 +127,29 @@ def remove_limit(name: str, change: Change) -> None:
     \b
     redrive limit rm emails --why 'the new provider has none'
     """
-    change.agree(f"Remove the limit {printable(name)}")
-    if not _set(name, concurrency=None, rate=None, change=change):
-        raise NotFound(f"there is no limit {printable(name)}")
-    click.echo(f"{printable(name)} is no longer limited")
+    shown = printable(name)
+    change.agree(f"Remove the limit {shown}")
+
+    was_set = _set(
+        name,
+        concurrency=None,
+        rate=None,
+        change=change,
+    )
+    if not was_set:
+        raise NotFound(f"there is no limit {shown}")
+
+    click.echo(f"{shown} is no longer limited")
 
 
 def _set(
     name: str, concurrency: int | None, rate: float | None, change: Change
 ) -> bool:
+    is_limited = concurrency is not None or rate is not None
     with database(change.settings) as conn:
-        if concurrency is not None or rate is not None:
+        if is_limited:
             warning = limits.unused(conn, name)
             if warning is not None:
-                click.echo(escaped(f"redrive: {warning}"), err=True)
+                warn(warning)
 
         return limits.put(conn, name, concurrency, rate, **change.signed)

@@ -134,7 +134,10 @@ def _print_plan(shown: Policy, categories: Sequence[Category]) -> None:
     """Print the plan that these categories share."""
     first = categories[0]
     names = ", ".join(categories)
-    _print_rows(f"{names}: {in_words(shown, first)}", planned(shown, first))
+    words = in_words(shown, first)
+    attempts = planned(shown, first)
+
+    _print_rows(f"{names}: {words}", attempts)
 
 
 def _print_rows(title: str, rows: Sequence[Planned]) -> None:
@@ -147,14 +150,19 @@ def _print_rows(title: str, rows: Sequence[Planned]) -> None:
 
 def _policy_of(kind: str, handlers: str | None) -> Policy:
     settings = settings_for(None, handlers=handlers)
-    found = registry.Handlers() if _has_only_targets(settings) else _handlers(settings)
+    if _has_only_targets(settings):
+        found = registry.Handlers()
+    else:
+        found = _handlers(settings)
+
     if settings.targets is not None:
         _add_targets(found, settings.targets)
 
     try:
         return found.known(kind).policy
     except LookupError as error:
-        raise click.UsageError(str(error.args[0])) from None
+        text = str(error.args[0])
+        raise click.UsageError(text) from None
 
 
 def _has_only_targets(settings: Settings) -> bool:

@@ -229,14 +229,23 @@ def _replay(bundle: "Bundle", way: _Way) -> int:
     found = _run(request, way)
 
     is_written = way.test is not None and _write_test(way.test, found)
-    report = _facts(bundle, found) | {"test": str(way.test) if is_written else None}
-    answer(report, "\n".join(_lines(bundle, found)))
+    report = _facts(bundle, found)
+    report["test"] = None
+    if is_written:
+        report["test"] = str(way.test)
+
+    lines = _lines(bundle, found)
+    answer(report, "\n".join(lines))
 
     if way.test is not None:
         return _say_test(way.test, is_written=is_written)
 
-    has_failed = found.result is None or found.result.failure is not None
-    return Exit.FAILED if has_failed else Exit.DONE
+    result = found.result
+    has_failed = result is None or result.failure is not None
+    if has_failed:
+        return Exit.FAILED
+
+    return Exit.DONE
 
 
 def _run(request: "Request", way: _Way) -> "Replayed":
@@ -318,9 +327,11 @@ def _facts(bundle: "Bundle", found: "Replayed") -> Row:
 
 def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
     """Yield what people read of a replay."""
-    title = click.style(f"job {shown_id(bundle.id)}", bold=True)
+    shown = shown_id(bundle.id)
+    title = click.style(f"job {shown}", bold=True)
+    kind = printable(bundle.kind)
     at = printable(bundle.started_at)
-    yield f"{title}  {printable(bundle.kind)}  attempt {bundle.attempt}, as of {at}"
+    yield f"{title}  {kind}  attempt {bundle.attempt}, as of {at}"
 
     result = found.result
     if result is None:
@@ -332,7 +343,8 @@ def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
         yield f"{_WORDS[result.verdict]}:"
         yield from _traceback(result.failure)
 
-    if result is None or not result.is_same:
+    is_same = result is not None and result.is_same
+    if not is_same:
         yield from _hints(bundle, found)
 
 

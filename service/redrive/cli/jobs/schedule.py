@@ -140,14 +140,19 @@ def _changed(verb: str, outcome: str, names: Sequence[str], run: Run) -> int:
             done = _act(conn, outcome, found, run.settings.who(), why)
 
     # The JSON has the ids of new jobs, but only how many schedules changed.
-    result = done if outcome == "jobs" else len(done)
+    result: Any = len(done)
+    if outcome == "jobs":
+        result = done
+
     text: str | None = None
     if why:
         text = _said(outcome, done)
     elif found:
         text = run.unchanged()
 
-    answer({"matched": len(found), outcome: result}, text)
+    report = {"matched": len(found), outcome: result}
+    answer(report, text)
+
     return _name_missing(names, found)
 
 
@@ -164,8 +169,9 @@ def _agreed(verb: str, n: int, run: Run) -> str | None:
     """Return the reason after confirmation; None = change nothing."""
     if n == 0:
         return None
-    question = f"{verb} {counted(n, 'schedule')}?"
-    return run.consent(question, str(n))
+
+    count = counted(n, "schedule")
+    return run.consent(f"{verb} {count}?", str(n))
 
 
 def _act(
@@ -177,12 +183,20 @@ def _act(
 ) -> list[Any]:
     """Change each schedule. Return one result for each that changed."""
     act = _ACTS[outcome]
-    found = [act(conn, name, actor=actor, why=why) for name in names]
-    return [value for value in found if value]
+    results: list[Any] = []
+    for name in names:
+        result = act(conn, name, actor=actor, why=why)
+        if result:
+            results.append(result)
+
+    return results
 
 
 def _said(outcome: str, done: Sequence[Any]) -> str:
     if outcome == "jobs":
         jobs = [f"job {job}" for job in done]
-        return "enqueued " + ", ".join(jobs)
-    return f"{counted(len(done), 'schedule')} {outcome}"
+        listed = ", ".join(jobs)
+        return f"enqueued {listed}"
+
+    changed = counted(len(done), "schedule")
+    return f"{changed} {outcome}"

@@ -33,7 +33,9 @@ class _SealType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
         if not line.isdigit() or not seal:
             text = f"{value!r} is not a line and its seal; write 812:3fa9..."
             self.fail(text, param, ctx)
-        return log.Seal(int(line), seal.lower())
+
+        number = int(line)
+        return log.Seal(number, seal.lower())
 
 
 _OPTIONS: tuple[Decorator, ...] = (

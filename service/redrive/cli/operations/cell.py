@@ -164,14 +164,24 @@ def _show_and_move(run: Run, there: "Settings", move: Move) -> None:
                 plan=plan,
             )
 
-    text = _summary(done, move.to) if done else run.unchanged()
-    answer(_fields(plan) | _counts(done), text)
+    if done is None:
+        text = run.unchanged()
+    else:
+        text = _summary(done, move.to)
+
+    report = _fields(plan) | _counts(done)
+    answer(report, text)
 
 
 def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
-    found = {settings.cell: settings for settings in cells if settings.cell}
+    found: dict[str, Settings] = {}
+    for settings in cells:
+        if settings.cell:
+            found[settings.cell] = settings
+
     if not found:
         raise click.UsageError(f"{option} {name}: REDRIVE_DATABASES is not set")
+
     if name not in found:
         known = ", ".join(map(str, found))
         raise click.UsageError(f"{option} {name}: no such cell; there are: {known}")

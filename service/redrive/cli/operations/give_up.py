@@ -48,8 +48,13 @@ def end_move(run: Run, there: "Settings | None", move: Move, *, is_lost: bool) -
                 # Each report has the totals so far, so the last one is the result.
                 *_, done = give_up.run(conn, other, agreed, number)
 
-    text = _summary(done, move) if done else run.unchanged()
-    answer(asdict(done or plan), text)
+    if done is None:
+        text = run.unchanged()
+    else:
+        text = _summary(done, move)
+
+    report = asdict(done or plan)
+    answer(report, text)
 
 
 def _open(conn: Connection, move: Move) -> UUID:
@@ -58,6 +63,7 @@ def _open(conn: Connection, move: Move) -> UUID:
     if number is None:
         way = f"from {move.origin} to {move.to}"
         raise click.UsageError(f"no move of {move.key} {way} is open")
+
     return number
 
 

@@ -77,7 +77,10 @@ def _show(report: migrations.Report) -> None:
     for name in report.applied:
         click.echo(f"applied {name}")
 
-    remark = "" if report.applied else ", nothing to do"
-    click.echo(f"schema version {report.after}{remark}")
+    text = f"schema version {report.after}"
+    if not report.applied:
+        text += ", nothing to do"
+
+    click.echo(text)
     if report.without_roles:
         click.echo(f"without roles: {report.without_roles}", err=True)

@@ -123,8 +123,10 @@ def _left(
     """
     none = dict.fromkeys(rotation.PLACES, 0)
     # A dict keeps the order and drops repeated keys.
-    for key in dict.fromkeys((*keyring.ids, *report.left)):
-        yield key, report.left.get(key, none)
+    keys = dict.fromkeys((*keyring.ids, *report.left))
+    for key in keys:
+        counts = report.left.get(key, none)
+        yield key, counts
 
 
 def _emit(keyring: Keyring, report: rotation.Report) -> None:
@@ -140,9 +142,13 @@ def _emit(keyring: Keyring, report: rotation.Report) -> None:
 
 
 def _show_left(keyring: Keyring, report: rotation.Report) -> None:
-    left = _left(keyring, report)
-    rows = [(_named(keyring, key), *counts.values()) for key, counts in left]
-    table(("key", *rotation.PLACES), rows, right=tuple(rotation.PLACES))
+    rows: list[tuple[str | int, ...]] = []
+    for key, counts in _left(keyring, report):
+        name = _named(keyring, key)
+        rows.append((name, *counts.values()))
+
+    places = tuple(rotation.PLACES)
+    table(("key", *places), rows, right=places)
 
 
 def _named(keyring: Keyring, key: str | None) -> str:

@@ -11,6 +11,7 @@ import click
 import psycopg
 
 from redrive.cli.support.exits import Exit, NotFound
+from redrive.cli.support.output import warn
 from redrive.database.ask import outcomes
 from redrive.database.connections.address import Address
 from redrive.database.rows import Connection
@@ -23,7 +24,6 @@ from redrive.errors import (
     SchemaTooNew,
     SettingsError,
 )
-from redrive.rules.payloads.escape import escaped
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -81,7 +81,11 @@ def ask_each(
     answer in time is reported on stderr, and the others are still shown. With one cell
     there is no such column, and its error is raised.
     """
-    asked = {str(settings.cell): partial(read, settings) for settings in cells}
+    asked: dict[str, Callable[[], T]] = {}
+    for settings in cells:
+        cell = str(settings.cell)
+        asked[cell] = partial(read, settings)
+
     answers, errors = outcomes(asked, seconds)
 
     if len(cells) > 1:
@@ -101,7 +105,7 @@ def say_away(away: Mapping[str, Exception]) -> Exit:
     worst = Exit.DONE
     for cell, error in away.items():
         code, text = explain(error)
-        click.echo(f"redrive: cell {cell}: {escaped(text)}", err=True)
+        warn(f"cell {cell}: {text}")
         worst = max(worst, code)
 
     return worst
@@ -173,7 +177,12 @@ def first_line(error: Exception) -> str:
     libpq adds every address that it tried on further lines. The line never holds the
     password.
     """
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    text = str(error).strip()
+    if not text:
+        return type(error).__name__
+
+    first, _, _ = text.partition("\n")
+    return first
 
 
 def explain(error: BaseException) -> tuple[Exit, str]:
@@ -217,7 +226,10 @@ def _explain_database(error: psycopg.Error) -> tuple[Exit, str]:
 
 def refused(error: psycopg.Error) -> str:
     """Return a database error's message without DETAIL, which holds row values."""
-    message = error.diag.message_primary or type(error).__name__
+    message = error.diag.message_primary
+    if not message:
+        message = type(error).__name__
+
     return f"the database refused: {message} ({error.sqlstate})"
 
 

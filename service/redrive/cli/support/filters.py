@@ -58,8 +58,12 @@ class _OneOf(click.Choice[str]):
     def convert(  # pyright: ignore[reportIncompatibleMethodOverride] # several where it takes one
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        one = super().convert
-        return tuple(one(word.strip(), param, ctx) for word in value.split(","))
+        converted: list[str] = []
+        for word in value.split(","):
+            choice = super().convert(word.strip(), param, ctx)
+            converted.append(choice)
+
+        return tuple(converted)
 
 
 _ids_argument = click.argument(
@@ -105,9 +109,11 @@ def filter_options(
         @functools.wraps(command)
         def choose(**given: Any) -> object:
             wanted = {name: given.pop(name) for name in criteria}
-            wanted["ids"] = (*given.pop("arguments", ()), *wanted["ids"])
-            chosen = of(**_values(wanted, criteria, states))
+            arguments = given.pop("arguments", ())
+            wanted["ids"] = (*arguments, *wanted["ids"])
 
+            values = _values(wanted, criteria, states)
+            chosen = of(**values)
             return command(chosen=chosen, **given)
 
         return with_options(options, choose)
@@ -119,18 +125,23 @@ def _values(
     given: Fields, criteria: Mapping[str, Criterion], states: Sequence[str]
 ) -> Row:
     """Return the values of the filter's fields, with the default states."""
-    # An option with choices takes several values, so each use of it gives a tuple.
-    values = {
-        name: tuple(chain.from_iterable(value)) if criteria[name].choices else value
-        for name, value in given.items()
-    }
+    values = dict(given)
+    for name, value in given.items():
+        # An option with choices takes several values, so each use of it gives a tuple.
+        if criteria[name].choices:
+            flat = chain.from_iterable(value)
+            values[name] = tuple(flat)
+
     values["state"] = _states(values["state"], states)
     return values
 
 
 def _states(given: Sequence[str], default: Sequence[str]) -> Sequence[str]:
     """Return the states that --state selects; none = all."""
-    return () if ANY in given else tuple(given or default)
+    if ANY in given:
+        return ()
+
+    return tuple(given or default)
 
 
 def _option(

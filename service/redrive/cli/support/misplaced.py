@@ -45,7 +45,8 @@ def refuse_before_subcommand(context: click.Context) -> None:
     """
     group = context.command
     name = context.invoked_subcommand or ""
-    typed = next((p for p in group.params if _is_dropped(context, p)), None)
+    dropped = (param for param in group.params if _is_dropped(context, param))
+    typed = next(dropped, None)
     if typed is None:
         return
 
@@ -60,9 +61,11 @@ def refuse_before_subcommand(context: click.Context) -> None:
 
 
 def _is_dropped(context: click.Context, param: click.Parameter) -> bool:
-    source = param.name and context.get_parameter_source(param.name)
-    is_typed = source is click.core.ParameterSource.COMMANDLINE
-    return is_typed and param.expose_value
+    if not param.name or not param.expose_value:
+        return False
+
+    source = context.get_parameter_source(param.name)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _goes_after(
@@ -99,6 +102,8 @@ def _commands(
 def _option(command: click.Command, name: str) -> click.Option | None:
     for param in command.params:
         names = (*param.opts, *param.secondary_opts)
-        if isinstance(param, click.Option) and name in names:
+        is_option = isinstance(param, click.Option)
+        if is_option and name in names:
             return param
+
     return None

@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import LiteralString
 
-import click
-
+from redrive.cli.support.output import warn
 from redrive.database.rows import Connection, column
 from redrive.rules.nearest import suggestion
-from redrive.rules.payloads.escape import escaped
 
 _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
     "kind": ("select distinct kind from redrive.totals", "of a kind"),
@@ -26,7 +24,8 @@ def unknown(conn: Connection, what: str, name: str) -> str | None:
     if name in known:
         return None
 
-    return f"no job has been {had} {name!r} yet{suggestion(name, known)}"
+    hint = suggestion(name, known)
+    return f"no job has been {had} {name!r} yet{hint}"
 
 
 def say_unknown(conn: Connection, **names: Sequence[str]) -> None:
@@ -36,5 +35,6 @@ def say_unknown(conn: Connection, **names: Sequence[str]) -> None:
     """
     for what, given in names.items():
         for name in given:
-            if warning := unknown(conn, what, name):
-                click.echo(f"redrive: {escaped(warning)}", err=True)
+            warning = unknown(conn, what, name)
+            if warning is not None:
+                warn(warning)

@@ -134,8 +134,9 @@ def keep_cell(cell: str) -> None:
     context = click.get_current_context()
     known = context.meta.setdefault(CELL, cell)
     if known != cell:
-        rule = "a command works on one cell"
-        raise click.UsageError(f"cells {known} and {cell} are named; {rule}")
+        raise click.UsageError(
+            f"cells {known} and {cell} are named; a command works on one cell"
+        )
 
 
 def _keep_cell(_context: click.Context, _: click.Parameter, cell: str | None) -> None:
@@ -316,7 +317,10 @@ def _variables() -> Iterator[str]:
             command = command.get_command(root, name)
 
         assert command is not None  # noqa: S101 # as above
-        yield from (p.envvar for p in command.params if isinstance(p.envvar, str))
+        for param in command.params:
+            variable = param.envvar
+            if isinstance(variable, str):
+                yield variable
 
 
 def require_why(why: str | None) -> str:
@@ -344,7 +348,10 @@ def acting_options(command: Command) -> Command:
         database_url: str | None,
         **options: Any,
     ) -> object:
-        change = Change(settings_for(database_url, actor=actor), require_why(why), yes)
+        settings = settings_for(database_url, actor=actor)
+        reason = require_why(why)
+        change = Change(settings, reason, yes)
+
         return command(change=change, **options)
 
     return with_options(
@@ -365,7 +372,12 @@ def reveal_options(command: Command) -> Command:
     def act(*, reveal: bool, why: str | None, yes: bool, **options: Any) -> object:
         if why is not None and not reveal:
             raise click.UsageError("--why is for --reveal, which is missing")
-        chosen = Reveal(require_why(why), yes) if reveal else None
+
+        chosen = None
+        if reveal:
+            reason = require_why(why)
+            chosen = Reveal(reason, yes)
+
         return command(reveal=chosen, **options)
 
     shown = click.option(
@@ -519,8 +531,15 @@ def run_options(
         of_cells: the run is over all cells, so that no cell need be named.
     """
     options = _run_options(prefix, why)
-    read = _read if of_cells else settings_for
-    return lambda command: with_options(options, _gets_run(command, read))
+    read = settings_for
+    if of_cells:
+        read = _read
+
+    def add(command: Command) -> Command:
+        started = _gets_run(command, read)
+        return with_options(options, started)
+
+    return add
 
 
 def _run_options(prefix: str | None, why: str | None) -> list[Decorator]:
@@ -562,6 +581,7 @@ def _gets_run(command: Command, read: "Callable[..., Settings]") -> Command:
         **others: Any,
     ) -> object:
         settings = read(database_url, actor=actor)
-        return command(run=Run(settings, why, every, dry_run, yes), **others)
+        run = Run(settings, why, every, dry_run, yes)
+        return command(run=run, **others)
 
     return start

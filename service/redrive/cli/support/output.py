@@ -62,7 +62,10 @@ def shown_cell() -> str | None:
 def _kept(key: str) -> Any:
     """Return a value of the command's context; None if it has none."""
     context = click.get_current_context(silent=True)
-    return context.meta.get(key) if context else None
+    if context is None:
+        return None
+
+    return context.meta.get(key)
 
 
 def shown_id(number: int) -> str:
@@ -196,14 +199,18 @@ def _excess(console: Any, drawn: Any) -> int:
     """Return how many characters the table is too wide; no cell is cut if it is 0."""
     # No table is that wide, so this measures each column at its full width.
     unbounded = console.options.update(max_width=10_000)
-    return console.measure(drawn, options=unbounded).maximum - console.width
+    measured = console.measure(drawn, options=unbounded)
+    width: int = console.width
+
+    return measured.maximum - width
 
 
 def _print_cut(console: Any, drawn: Any) -> None:
     """Print a table, with its widest columns cut. Short ones, such as ids, stay whole."""
     widths = [_width(column) for column in drawn.columns]
     for _ in range(_excess(console, drawn)):
-        widest = widths.index(max(widths))
+        largest = max(widths)
+        widest = widths.index(largest)
         widths[widest] -= 1
 
     for column, width in zip(drawn.columns, widths, strict=True):
@@ -233,17 +240,25 @@ def _print_in_two(
     rows = [list(compress(row, is_beside)) for row in cells]
     lines = _drawn_lines(console, beside, rows, right)
 
-    for line in lines[:HEAD_LINES]:
+    head = lines[:HEAD_LINES]
+    for line in head:
         click.echo(line)
 
     # The drawn table ends with an empty line, which belongs to no row.
-    for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
+    body = lines[HEAD_LINES:]
+    for line, row in zip(body, cells, strict=False):
         click.echo(line)
-        below = filter(None, compress(row, is_below))
-        if text := ": ".join(below):
-            click.echo(f"      {text}")
+        _print_below(row, is_below)
 
     click.echo()
+
+
+def _print_below(row: Sequence[str], is_below: Sequence[bool]) -> None:
+    below = compress(row, is_below)
+    filled = filter(None, below)
+    text = ": ".join(filled)
+    if text:
+        click.echo(f"      {text}")
 
 
 def _drawn_lines(
@@ -253,8 +268,10 @@ def _drawn_lines(
     right: Sequence[str],
 ) -> list[str]:
     """Return a table as lines of text."""
+    drawn = _draw(columns, rows, right)
     with console.capture() as captured:
-        _print_cut(console, _draw(columns, rows, right))
+        _print_cut(console, drawn)
+
     text: str = captured.get()
     return text.splitlines()
 
@@ -335,13 +352,22 @@ def counted(n: int, one: str, many: str | None = None) -> str:
     """Format a number with its noun: 1 attempt, 2 attempts."""
     if n == 1:
         return f"{n} {one}"
-    return f"{n} {many or one + 's'}"
+    if many is None:
+        many = f"{one}s"
+
+    return f"{n} {many}"
 
 
 def not_found(what: str) -> Exit:
     """Report on stderr that something does not exist; return the exit code."""
-    click.echo(f"redrive: {escaped(what)}", err=True)
+    warn(what)
     return Exit.NOTHING_MATCHED
+
+
+def warn(text: str) -> None:
+    """Print a warning to stderr, which leaves stdout to the result."""
+    line = escaped(f"redrive: {text}")
+    click.echo(line, err=True)
 
 
 def no_letter(job: int, what: str = "no dead letter") -> str:

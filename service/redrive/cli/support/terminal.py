@@ -20,8 +20,10 @@ def confirm(question: str, word: str) -> bool:
     """Ask for a word; return True if it was typed, False without a terminal."""
     if not is_watched():
         return False
+
     text = f"{question} Type {word!r} to continue"
-    return click.prompt(text, default="", show_default=False) == word
+    answer = click.prompt(text, default="", show_default=False)
+    return answer == word
 
 
 class Advance(Protocol):

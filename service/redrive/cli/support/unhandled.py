@@ -8,12 +8,14 @@ MAX_HANDLED = 10
 
 def sentence(found: Unhandled) -> str:
     """Return a sentence about waiting jobs and the kinds that workers handle there."""
+    jobs = counted(found.jobs, "due job")
+    handled = ", ".join(found.handled[:MAX_HANDLED]) or "nothing"
+
     more = len(found.handled) - MAX_HANDLED
-    handled = ", ".join(found.handled[:MAX_HANDLED]) + (
-        f" and {more} more" if more > 0 else ""
-    )
+    if more > 0:
+        handled += f" and {more} more"
 
     return (
-        f"{found.queue}: {counted(found.jobs, 'due job')} of {found.kind}, and no live worker"
-        f" handles this kind; workers here handle: {handled or 'nothing'}"
+        f"{found.queue}: {jobs} of {found.kind}, and no live worker"
+        f" handles this kind; workers here handle: {handled}"
     )

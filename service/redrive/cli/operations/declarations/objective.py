@@ -72,18 +72,27 @@ def list_objectives(conn: Connection) -> None:
     redrive objective ls
     """
     held = _read(conn)
-    rows = [
-        row._asdict() | {"kind": None if row.kind == ANY else row.kind} for row in held
-    ]
+    rows: list[Row] = []
+    for each in held:
+        row = each._asdict()
+        if each.kind == ANY:
+            row["kind"] = None
+
+        rows.append(row)
+
     columns = ("queue", "objective", "value", "what")
     listing(rows, columns, for_people=_for_people)
 
 
 def _for_people(row: Row) -> Row:
+    kind = row["kind"] or ANY
+    pattern = Pattern(row["queue"], kind)
+    meaning = MEANINGS[row["objective"]]
+
     return row | {
-        "queue": str(Pattern(row["queue"], row["kind"] or ANY)),
+        "queue": str(pattern),
         "value": f"{row['value']:g}",
-        "what": MEANINGS[row["objective"]],
+        "what": meaning,
     }
 
 

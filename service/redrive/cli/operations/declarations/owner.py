@@ -18,6 +18,7 @@ from redrive.cli.support.output import listing
 from redrive.database.rows import Connection
 from redrive.dead_letters.grouping import owners
 from redrive.dead_letters.grouping.owners import MAX_CONTACT, NAME, Owner, parse_pattern
+from redrive.rules.rows import Row
 
 
 class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,8 +46,11 @@ def list_owners(conn: Connection) -> None:
     \b
     redrive owner ls
     """
-    found = owners.find(conn)
-    rows = [{"pattern": str(row.pattern), **row._asdict()} for row in found]
+    rows: list[Row] = []
+    for each in owners.find(conn):
+        pattern = str(each.pattern)
+        rows.append({"pattern": pattern, **each._asdict()})
+
     columns = ("pattern", "owner", "contact")
     listing(rows, columns, empty="no owners")
 

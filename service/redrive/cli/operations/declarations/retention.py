@@ -84,7 +84,9 @@ def list_retention(conn: Connection) -> None:
 
 
 def _for_people(row: Row) -> Row:
-    return row | {"kept": _shown(row["seconds"]), "of": MEANINGS[row["what"]]}
+    kept = _shown(row["seconds"])
+    meaning = MEANINGS[row["what"]]
+    return row | {"kept": kept, "of": meaning}
 
 
 @retention.command("set")

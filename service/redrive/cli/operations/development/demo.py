@@ -132,8 +132,9 @@ def ledger(settings: Settings) -> None:
         _require(conn, "mail")
         rows = [_compared(account) for account in shop.accounts(conn)]
 
-    columns = ("currency", "payments booked", "in the ledger", "says the bank", "agree")
-    table(columns, rows, right=columns[1:4])
+    counts = ("payments booked", "in the ledger", "says the bank")
+    columns = ("currency", *counts, "agree")
+    table(columns, rows, right=counts)
 
     home = os.environ.get("REDRIVE_DEMO_HOME")
     if home:
@@ -157,7 +158,9 @@ def _turn(settings: Settings, name: str, wanted: str) -> None:
     with _demo_database(settings) as conn:
         _require(conn, name)
         shop.turn(conn, name, wanted)
-        _until(lambda: shop.switch(conn, name) == (wanted, wanted))
+
+        in_effect = (wanted, wanted)
+        _until(lambda: shop.switch(conn, name) == in_effect)
 
 
 def _until(is_done: Callable[[], bool]) -> None:

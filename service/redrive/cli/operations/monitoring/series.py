@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -133,7 +133,8 @@ def _print_json(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
 def _print_table(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
     """Print the table; return whether something happened in it."""
     if are_marks:
-        marks = read_marks(conn, asked.since, now_of(conn), asked.queue, asked.kind)
+        now = now_of(conn)
+        marks = read_marks(conn, asked.since, now, asked.queue, asked.kind)
         rows = [_mark_for_people(mark) for mark in marks]
         _print(rows, MARK_COLUMNS, "nothing changed")
 
@@ -141,8 +142,12 @@ def _print_table(conn: Connection, asked: _Asked, *, are_marks: bool) -> bool:
 
     rows, is_found = _steps(conn, asked)
     # Depths are recorded by queue, and not by kind.
-    columns = COLUMNS if asked.kind is None else COLUMNS[: -len(DEPTHS)]
-    _print(rows, list(_fitting(rows, columns)), NOTHING)
+    columns = COLUMNS
+    if asked.kind is not None:
+        columns = COLUMNS[: -len(DEPTHS)]
+
+    fitting = list(_fitting(rows, columns))
+    _print(rows, fitting, NOTHING)
 
     return is_found
 
@@ -167,16 +172,24 @@ def _steps(conn: Connection, asked: _Asked) -> tuple[list[Row], bool]:
     if asked.queue is not None:
         depths = read_queues(conn, shown, asked.queue)
 
-    return list(_rows(shown, points, recorded, depths)), bool(points)
+    rows = list(_rows(shown, points, recorded, depths))
+    return rows, bool(points)
 
 
 def _fitting(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
     """Yield the columns that fit on the screen, the least important ones left out."""
-    widths = {
-        column: max(len(column), *(len(str(row[column])) for row in rows), 0)
-        for column in columns
-    }
-    excess = sum(widths.values()) + SPACE * len(widths) - screen_width()
+    widths = {column: _width(rows, column) for column in columns}
+    left_out = _left_out(widths)
+
+    for column in columns:
+        if column not in left_out:
+            yield column
+
+
+def _left_out(widths: Mapping[str, int]) -> set[str]:
+    """Return the columns for which the screen has no space."""
+    needed = sum(widths.values()) + SPACE * len(widths)
+    excess = needed - screen_width()
     left_out: set[str] = set()
 
     for column in LEAST:
@@ -184,9 +197,17 @@ def _fitting(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
             left_out.add(column)
             excess -= widths[column] + SPACE
 
-    for column in columns:
-        if column not in left_out:
-            yield column
+    return left_out
+
+
+def _width(rows: Sequence[Row], column: str) -> int:
+    """Return the length of the longest text in a column, its title included."""
+    longest = len(column)
+    for row in rows:
+        text = str(row[column])
+        longest = max(longest, len(text))
+
+    return longest
 
 
 def _most_steps() -> int:
@@ -213,8 +234,10 @@ def _rows(
             yield _gap(missed[at], at)
 
         if at in steps:
-            point = counts.get(at, Point(at, None, None))
-            yield _row(shown, point, of_queue.get(at))
+            nothing = Point(at, None, None)
+            point = counts.get(at, nothing)
+            depth = of_queue.get(at)
+            yield _row(shown, point, depth)
 
 
 def _gap(since: datetime, until: datetime) -> Row:

@@ -290,17 +290,29 @@ def _queues(screen: Screen, width: int) -> "RenderableType":
 def _queue(
     queue: Row, numbers: Sequence[str], points: Sequence[Point], spark: int
 ) -> list[Any]:
+    name = queue["queue"]
+    if queue["paused"]:
+        name += " (paused)"
+
     completed = [point.completed for point in points]
     failed = [point.failed for point in points]
-    latest = next((p for p in reversed(points) if p.duration), None)
 
     return [
-        queue["queue"] + (" (paused)" if queue["paused"] else ""),
-        *(queue[name] for name in numbers),
+        name,
+        *(queue[number] for number in numbers),
         _spark(completed, spark),
         _spark(failed, spark),
-        seconds(latest.duration_at(0.95)) if latest else "",
+        _duration(points),
     ]
+
+
+def _duration(points: Sequence[Point]) -> str:
+    """Return the duration in the last minute that has one."""
+    for point in reversed(points):
+        if point.duration:
+            return seconds(point.duration_at(0.95))
+
+    return ""
 
 
 def _spark(values: Sequence[int], width: int) -> str:

@@ -140,8 +140,12 @@ def _open(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     """
     from redrive.console.security.access import Access, Principal, Role  # noqa: PLC0415 # an extra
 
-    me = Principal(cells[0].who(), Role.OPERATOR)
-    return Access(everybody=me), [{Role.OPERATOR: cell.address()} for cell in cells]
+    name = cells[0].who()
+    me = Principal(name, Role.OPERATOR)
+    access = Access(everybody=me)
+    addresses = [{Role.OPERATOR: cell.address()} for cell in cells]
+
+    return access, addresses
 
 
 def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
@@ -199,7 +203,9 @@ def _require(
     Raises SettingsError.
     """
     with_login = {role for logins in addresses for role in logins}
-    for role in sorted(set(assigned) - with_login):
+    without_login = set(assigned) - with_login
+
+    for role in sorted(without_login):
         fault = f"REDRIVE_CONSOLE_{role.name}_URL is not set"
         if settings.databases:
             fault = f"no cell of REDRIVE_DATABASES has console.{role.word}"

@@ -112,7 +112,9 @@ def _tend_all(tended: Sequence[_Tended], stop: threading.Event) -> None:
     """
     first, *others = tended
     for each in others:
-        threading.Thread(target=_tend, args=(each, stop), daemon=True).start()
+        thread = threading.Thread(target=_tend, args=(each, stop), daemon=True)
+        thread.start()
+
     _tend(first, stop)
 
 
@@ -145,26 +147,40 @@ def _start(database_url: str | None, http_port: int | None) -> _Start:
 
 def _shown(tended: Sequence[_Tended]) -> DatabaseStats | CellStats:
     """Return the figures to serve, of all cells if there are any."""
-    named = {each.cell: each.stats for each in tended if each.cell}
-    return CellStats(named) if named else tended[0].stats
+    named: dict[str, DatabaseStats] = {}
+    for each in tended:
+        if each.cell:
+            named[each.cell] = each.stats
+
+    if not named:
+        return tended[0].stats
+
+    return CellStats(named)
 
 
 def _serve(port: int, tended: Sequence[_Tended]) -> int:
     """Serve probes and scrapes from separate threads; return the port."""
     exposition = Exposition(None, _shown(tended).collect)
-
-    def ready() -> dict[str, str | None]:
-        links = [each.stats.link for each in tended]
-        faults = [trouble_of(link.failures, link.fault) for link in links]
-        # While one database answers, there are figures to scrape.
-        return {"database": faults[0] if all(faults) else None}
-
     return serve(
         port,
         exposition.registry,
         live=lambda: {"process": None},
-        ready=ready,
+        ready=lambda: {"database": _fault(tended)},
     )
+
+
+def _fault(tended: Sequence[_Tended]) -> str | None:
+    """Return why no database answers; None while there are figures to scrape."""
+    faults: list[str | None] = []
+    for each in tended:
+        link = each.stats.link
+        fault = trouble_of(link.failures, link.fault)
+        faults.append(fault)
+
+    if all(faults):
+        return faults[0]
+
+    return None
 
 
 def _tend(tended: _Tended, stop: threading.Event) -> None:

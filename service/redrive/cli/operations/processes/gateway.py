@@ -136,9 +136,14 @@ def _say(row: Fields) -> None:
         emit(row)
         return
 
-    is_queue = "waiting" in row and not row["fault"]
-    text = f"{counted(row['waiting'], 'message')} waiting" if is_queue else "ok"
-    click.echo(f"{row['check']}: {row['fault'] or text}")
+    text = "ok"
+    if row["fault"]:
+        text = row["fault"]
+    elif "waiting" in row:
+        messages = counted(row["waiting"], "message")
+        text = f"{messages} waiting"
+
+    click.echo(f"{row['check']}: {text}")
 
 
 def _checked_login(settings: "Settings") -> Row:
@@ -211,8 +216,9 @@ def _preview(settings: "Settings", sources: "Sources") -> int:
 
 
 def _show(kind: str, seen: Preview, too_large: int) -> None:
+    messages = counted(seen.matched, "message")
     known = f", {seen.known} taken in before" if seen.known else ""
-    click.echo(f"{kind}: the first {counted(seen.matched, 'message')}{known}")
+    click.echo(f"{kind}: the first {messages}{known}")
 
     rows = [
         (count, group.error_class, seen.messages[group])
@@ -222,9 +228,8 @@ def _show(kind: str, seen: Preview, too_large: int) -> None:
         table(("count", "error_class", "message"), rows, right=("count",))
 
     if too_large:
-        click.echo(
-            f"{counted(too_large, 'message')} too large; the gateway leaves them"
-        )
+        large = counted(too_large, "message")
+        click.echo(f"{large} too large; the gateway leaves them")
 
 
 def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:

@@ -103,7 +103,10 @@ def worker(
     name = f"{socket.gethostname()}/{os.getpid()}"
 
     def read() -> Start:
-        chosen = ",".join(queues) if queues else None
+        chosen = None
+        if queues:
+            chosen = ",".join(queues)
+
         settings = settings_for(database_url, queues=chosen, **flags)
         return start_of(settings, name, until_empty=until_empty, reload=reload)
 
@@ -257,9 +260,12 @@ def _live(health: Health) -> Checks:
 
     They fail only on faults that a restart mends, never because of the database.
     """
+    fault: str | None = None
     seconds = health.loop_seconds
-    is_stuck = seconds > LOOP_STALE_SECONDS
-    return {"loop": f"stood still for {seconds:.0f} s" if is_stuck else None}
+    if seconds > LOOP_STALE_SECONDS:
+        fault = f"stood still for {seconds:.0f} s"
+
+    return {"loop": fault}
 
 
 def _ready(health: Health) -> Checks:

@@ -60,15 +60,25 @@ def _read(settings: "Settings") -> list[Row]:
 
 
 def _for_people(row: Row) -> Row:
+    uptime = length(row["uptime_seconds"])
+    silence = length(row["heartbeat_age_seconds"])
+    kinds: list[str] = row["kinds"] or []
+    queues = "all"
+    if row["queues"] is not None:
+        queues = ", ".join(row["queues"])
+
     return row | {
-        "started": f"{length(row['uptime_seconds'])} ago",
-        "heard": f"{length(row['heartbeat_age_seconds'])} ago",
-        "queues": "all" if row["queues"] is None else ", ".join(row["queues"]),
-        "kinds": _short(row["kinds"] or []),
+        "started": f"{uptime} ago",
+        "heard": f"{silence} ago",
+        "queues": queues,
+        "kinds": _short(kinds),
     }
 
 
 def _short(kinds: list[str]) -> str:
     text = ", ".join(kinds[:KINDS_SHOWN])
     more = len(kinds) - KINDS_SHOWN
-    return f"{text} and {more} more" if more > 0 else text
+    if more > 0:
+        text += f" and {more} more"
+
+    return text
