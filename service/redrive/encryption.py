@@ -168,7 +168,11 @@ class Keyring:
             job: id of the job.
             delivery: delivery of the job that the record is about.
         """
-        sealed = self.seal(_encode({**record, "delivery": delivery}), what, str(job))
+        sealed = self.seal(
+            _encode({**record, "delivery": delivery}),
+            what,
+            str(job),
+        )
         return {MARK: {**sealed[MARK], "d": delivery}}
 
     def open_record(
@@ -316,7 +320,10 @@ def _read_file(path: str, source: str) -> str:
         mode = stat.S_IMODE(file.stat().st_mode)
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        if isinstance(error, OSError):
+            why = error.strerror
+        else:
+            why = "it is not text"
         msg = f"{source}; it cannot be read: {why}"
         raise SettingsError(msg) from None
 
@@ -417,7 +424,9 @@ def _is_bound(salt: str, whose: Whose) -> bool:
     second, _, rest = rest.partition(".")
     random, _, digest = rest.partition(".")
 
-    return f"{version}." == VERSION and digest == whose.digest(second, random)
+    if f"{version}." != VERSION:
+        return False
+    return digest == whose.digest(second, random)
 
 
 def is_sealed(value: Any) -> bool:

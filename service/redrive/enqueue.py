@@ -180,11 +180,15 @@ def _report(row: Any) -> Enqueued:
 def _seal(job: CheckedJob) -> CheckedJob:
     """Encrypt the payload if the application has keys."""
     keyring = configured()
-    return job if keyring is None else _sealed(job, keyring)
+    if keyring is None:
+        return job
+    return _sealed(job, keyring)
 
 
 def _sealed(job: CheckedJob, keyring: Keyring) -> CheckedJob:
-    payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
+    plain = job["payload"].encode()
+    payload, salt = keyring.seal_payload(plain, Whose.of(job))
+
     if job["unique_for"] is not None:
         # Envelopes of equal payloads differ, so the database compares a digest.
         compared = _compared_fields(job)
@@ -373,7 +377,10 @@ class _Rest:
         self._can_wait = isinstance(jobs, (list, tuple))
 
     def add(self, n: int, fields: Any) -> None:
-        job = fields if self._can_wait else checked_at(f"jobs[{n}]", fields)
+        if self._can_wait:
+            job = fields
+        else:
+            job = checked_at(f"jobs[{n}]", fields)
         self._jobs.append((n, job))
 
     def packed(self) -> Iterator[tuple[str]]:

@@ -77,7 +77,11 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         A lost connection is closed here. If its socket fails before libpq has read from
         it, psycopg would leave it open and busy forever.
         """
-        used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
+        if self.meanwhile is None:
+            used = gen
+        else:
+            used = _with(self.meanwhile, gen)
+
         if self.patience is not None:
             used = _within(self.patience, used)
 

@@ -94,7 +94,9 @@ class Migration:
         Its version is that of the newest migration it knows.
         """
         found = re.search(r"^-- serves: (\d+)$", self.text, re.MULTILINE)
-        return int(found[1]) if found else self.version
+        if found:
+            return int(found[1])
+        return self.version
 
     @property
     def is_concurrent(self) -> bool:
@@ -754,7 +756,10 @@ def _grant_ownership(conn: Connection) -> None:
 def _standing(conn: Connection) -> _Standing:
     # Since 16 the creator of a role is a member that may not become it without an
     # explicit grant.
-    may_become = "set" if conn.info.server_version >= FIRST_WITH_SET else "member"
+    if conn.info.server_version >= FIRST_WITH_SET:
+        may_become = "set"
+    else:
+        may_become = "member"
     standing = first_record(
         conn,
         _Standing,

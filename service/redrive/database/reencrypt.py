@@ -323,7 +323,8 @@ def reencrypt(
     report = Report()
     for name, place in PLACES.items():
         for rows in _paced(_stale(conn, place, keyring.ids[0]), rate):
-            report.add(len(rows), *_rewrite(conn, keyring, run, name, rows))
+            counts = _rewrite(conn, keyring, run, name, rows)
+            report.add(len(rows), *counts)
             progress(len(rows))
 
     # A group quotes the message of its first failure, which is sealed now.

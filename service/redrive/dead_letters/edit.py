@@ -302,7 +302,11 @@ def edit(  # noqa: PLR0913 # what an edit needs
         edited.
     """
     # Beside encrypted payloads, the record must not hold their values.
-    recorded = patch if configured() is None else rules.without_values(patch)
+    if configured() is None:
+        recorded = patch
+    else:
+        recorded = rules.without_values(patch)
+
     how = _How(
         patch=rules.encoded(recorded),
         paths=rules.paths(patch),
@@ -346,7 +350,9 @@ def _unchanged(
 
 def _is_same(letter: Letter | int, digests: Mapping[int, bytes]) -> TypeGuard[Letter]:
     """Return True if a dead letter is as it was previewed."""
-    return isinstance(letter, Letter) and letter.digest == digests[letter.id]
+    if not isinstance(letter, Letter):
+        return False
+    return letter.digest == digests[letter.id]
 
 
 def _row(letter: Letter, text: str) -> tuple[int, bytes, str, str | None]:

@@ -241,4 +241,7 @@ def _redacted(
 
 def _before(edit: Row) -> Row:
     """Return the columns of a dead letter that an edit changed."""
-    return {"payload": edit["payload"], "headers": {MARK: edit["salt"]}}
+    return {
+        "payload": edit["payload"],
+        "headers": {MARK: edit["salt"]},
+    }

@@ -227,8 +227,12 @@ def _sealed(job: Mapping[str, Any]) -> dict[str, Any]:
     if keyring is None:
         return {"payload": msgspec.Raw(payload), "headers": headers}
 
-    envelope, salt = keyring.seal_payload(payload.encode(), Whose.of(job))
-    return {"payload": envelope, "headers": msgspec.json.decode(headers) | salt}
+    plain = payload.encode()
+    envelope, salt = keyring.seal_payload(plain, Whose.of(job))
+    return {
+        "payload": envelope,
+        "headers": msgspec.json.decode(headers) | salt,
+    }
 
 
 def _record(letter: Imported, job: int) -> dict[str, Any]:

@@ -160,7 +160,10 @@ def _code(text: str) -> str:
 
     span = "`" * (_longest_run(text) + 1)
     # A backtick next to the span's own ones would become a part of them.
-    pad = " " if "`" in (text[0], text[-1]) else ""
+    if "`" in (text[0], text[-1]):
+        pad = " "
+    else:
+        pad = ""
 
     return f"{span}{pad}{escaped(text)}{pad}{span}"
 

@@ -167,7 +167,9 @@ def _now(ending: NotComplete, then: str) -> str:
     if isinstance(ending, DeadLetter):
         return str(ending.reason)
     # The time left in its window when it failed is not on record.
-    return then if then == Reason.EXPIRED else str(ending.outcome)
+    if then == Reason.EXPIRED:
+        return then
+    return str(ending.outcome)
 
 
 def _failure(row: Row, policy: Policy) -> Failure:

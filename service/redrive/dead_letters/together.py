@@ -230,7 +230,11 @@ class Together:
 
     def look(self, *, drive: bool = False) -> View:
         """Look at the campaigns of all cells, after a step of each if `drive`."""
-        answers = ask(self.cells, partial(self._find, drive=drive), LOOK_SECONDS)
+        answers = ask(
+            self.cells,
+            partial(self._find, drive=drive),
+            LOOK_SECONDS,
+        )
         found = {cell: row for cell, row in answers.found.items() if row}
         names = self._taking_part(found.get(self.cell))
         members = self._members(answers.found)
@@ -307,7 +311,12 @@ class Together:
         assert number is not None  # noqa: S101 # it was seen
 
         try:
-            _CHANGES[action.act](conn, number, actor=self.actor, why=action.why)
+            _CHANGES[action.act](
+                conn,
+                number,
+                actor=self.actor,
+                why=action.why,
+            )
         except psycopg.Error as error:
             # It has ended, or another driver was first: the next look shows it.
             if error.sqlstate != campaigns.REFUSED:
@@ -376,7 +385,8 @@ class Together:
         self.settle()
         followers = dict(self.cells)
         del followers[self.cell]
-        hold = partial(self._hold, why=rules.reason(self.leader, why))
+        reason = rules.reason(self.leader, why)
+        hold = partial(self._hold, why=reason)
         held = ask(followers, hold, LOOK_SECONDS).found
 
         # A leader that is done cannot be resumed; drivers resume its followers anyway.

@@ -125,7 +125,10 @@ def _opened(row: Fields) -> str:
 
 def _count(causes: dict[str, int], cause: str) -> str:
     """Count a cause, or OTHER in its place; return the name that was counted."""
-    counted = cause if cause in causes or len(causes) < CAUSES else OTHER
+    if cause in causes or len(causes) < CAUSES:
+        counted = cause
+    else:
+        counted = OTHER
     causes[counted] = causes.get(counted, 0) + 1
     return counted
 

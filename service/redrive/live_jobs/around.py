@@ -226,7 +226,10 @@ def _worker(row: Fields) -> Worker:
     progress = _progress(row)
     seen_at = row["seen_at"]
     seconds = progress["asked"]
-    asked_at = None if seconds is None else seen_at - timedelta(seconds=seconds)
+    if seconds is None:
+        asked_at = None
+    else:
+        asked_at = seen_at - timedelta(seconds=seconds)
 
     return Worker(
         name=row["name"],

@@ -90,7 +90,10 @@ def _payload_again(row: Row, job: int, keyring: Keyring | None) -> Row:
     plain = open_payload(keys, envelope, whose, headers)
     sealed, salt = keys.seal_payload(plain, whose)
 
-    return {"payload": _raw(sealed), "headers": _raw(headers | salt)}
+    return {
+        "payload": _raw(sealed),
+        "headers": _raw(headers | salt),
+    }
 
 
 def _noted_again(

@@ -199,7 +199,10 @@ def described(row: Row, around: Surroundings, *, is_one_of_many: bool = False) -
     is_waiting = answer.code not in {Code.RUNNING, Code.DUE}
 
     row["why"] = answer
-    row["waiting_for"] = str(answer.code) if is_waiting else None
+    if is_waiting:
+        row["waiting_for"] = str(answer.code)
+    else:
+        row["waiting_for"] = None
 
     return row
 

@@ -73,7 +73,11 @@ def run(
     done = Returned()
     while True:
         left = dict(source.execute(_LEFT, (number, CHUNK)).fetchall())
-        came = {} if there is None else _refuse(there, move, number, list(left))
+        if there is None:
+            came = {}
+        else:
+            came = _refuse(there, move, number, list(left))
+
         yield done
         drop(source, number, came)
         done.there += len(came)

@@ -277,7 +277,9 @@ def _limits(source: Connection, key: str) -> list[Limit]:
 
 def _is_of_tenant(template: str) -> bool:
     """Return True if a template names the tenant, and nothing else of a job."""
-    return TENANT in template and "{" not in template.replace(TENANT, "")
+    if TENANT not in template:
+        return False
+    return "{" not in template.replace(TENANT, "")
 
 
 def _copy_limits(source: Connection, there: Connection, move: Move) -> int:
@@ -333,7 +335,10 @@ def _by_key(found: Iterable[Row]) -> Iterable[list[int]]:
     for row in found:
         if row["stays"] is None:
             key = row["ordering_key"]
-            group = row["id"] if key is None else (row["queue"], key)
+            if key is None:
+                group = row["id"]
+            else:
+                group = (row["queue"], key)
             together.setdefault(group, []).append(row["id"])
 
     return together.values()

@@ -84,7 +84,9 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
         conn.execute(GUARDS)
         found = column(conn, statement, list(keys), limit, limit)
 
-    return found if len(found) <= most else []
+    if len(found) <= most:
+        return found
+    return []
 
 
 def _live(
@@ -105,7 +107,8 @@ def _live(
     if len(found) > most:
         place = found[most - 1]["place"]
 
-    shown = all_described(conn, found[:most], Surroundings(conn))
+    around = Surroundings(conn)
+    shown = all_described(conn, found[:most], around)
     return Page(list(shown), place)
 
 

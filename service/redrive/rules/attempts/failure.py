@@ -308,7 +308,10 @@ def _known(evidence: Evidence, detail: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
-    return {"error_class": class_name(error), "message": _text(error, secrets)}
+    return {
+        "error_class": class_name(error),
+        "message": _text(error, secrets),
+    }
 
 
 def _text(error: BaseException, secrets: Collection[str]) -> str:
@@ -383,7 +386,10 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
         module = str(frame.f_globals.get("__name__", "?"))
 
         # Frames above the handler are always the same.
-        above = _OUR_CALLERS if found else (*_OUR_CALLERS, *_EVENT_LOOPS)
+        if found:
+            above = _OUR_CALLERS
+        else:
+            above = (*_OUR_CALLERS, *_EVENT_LOOPS)
         if not module.startswith(above):
             found.append({**_place(frame.f_code, module, own), "line": line})
 

@@ -99,7 +99,9 @@ class Worker:
 
     def handles(self, kind: str) -> bool:
         """Return True if the worker has a handler for a kind."""
-        return self.kinds is None or _matching(kind, self.kinds) is not None
+        if self.kinds is None:
+            return True
+        return _matching(kind, self.kinds) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,10 @@ def _running(job: Waiting) -> Why:
         text = f"{job.worker} has fetched it and not begun: {why_not}"
         return Why(Code.RUNNING, text)
 
-    return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
+    return Why(
+        Code.RUNNING,
+        f"{job.worker} has run it for {span(job.seconds)}",
+    )
 
 
 def _in_batch(batch: int) -> Why:
@@ -362,7 +367,11 @@ def _open(breaker: Breaker, now: datetime) -> str:
 
 def _later(job: Waiting, run_at: datetime, around: Around) -> Why:
     now = around.now
-    code = Code.RETRYING if job.state == "retrying" else Code.SCHEDULED
+    if job.state == "retrying":
+        code = Code.RETRYING
+    else:
+        code = Code.SCHEDULED
+
     text = f"it is due in {ago(run_at, now)}, at {clock(run_at, now)}"
     if code is Code.RETRYING and job.failed:
         text += f"; its last attempt failed: {job.failed}"

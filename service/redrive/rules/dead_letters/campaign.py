@@ -468,9 +468,11 @@ def _feed(seen: Seen) -> tuple[int, float]:
     allowed = seconds * rate - seen.unclaimed
 
     # A rounding error must not release one more job than is allowed.
-    feed = max(min(room, math.ceil(allowed - 1e-6)), 0)
+    due = math.ceil(allowed - 1e-6)
+    feed = max(min(room, due), 0)
 
-    return feed, _first_turn(seen, fed_at, rate) + feed / rate
+    first_turn = _first_turn(seen, fed_at, rate)
+    return feed, first_turn + feed / rate
 
 
 def _fed_until(seen: Seen, rate: float) -> float:

@@ -201,7 +201,10 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
     for look in looks:
         is_about_content = look.fields is _is_content
         # A payload that could not be read has no content to compare.
-        known = list(filter(_is_read, jobs)) if is_about_content else jobs
+        if is_about_content:
+            known = list(filter(_is_read, jobs))
+        else:
+            known = jobs
         if len(known) >= MIN_JOBS:
             # The comparisons share the chance of a false finding.
             found += _explained(known, look, LEVEL / len(looks))
@@ -267,7 +270,8 @@ def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
     def is_lasting(field: str) -> bool:
         return field not in OF_A_TIME and look.fields(field)
 
-    near = Base(look.base.name, _near(look.base.jobs, jobs))
+    nearest = _near(look.base.jobs, jobs)
+    near = Base(look.base.name, nearest)
     yield look._replace(fields=is_lasting)
     yield look._replace(base=near, about=OF_A_TIME.__contains__)
 
@@ -309,7 +313,11 @@ def _is_around(field: str) -> bool:
 
 def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Finding]:
     every = _counted(jobs, look)
-    paired = _paired(every, len(jobs), len(look.base.jobs))
+    paired = _paired(
+        every,
+        len(jobs),
+        len(look.base.jobs),
+    )
     pairs = [pair for pair in combinations(paired, 2) if any(map(look.is_about, pair))]
 
     counted = list(filter(look.is_about, every))
@@ -458,7 +466,8 @@ def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counte
     """Return the conditions for pairs: at least half of the jobs meet each of them."""
 
     def rank(one: _Counted) -> tuple[float, int]:
-        return -_more(one, jobs, others), _ORDER[one.condition.test]
+        more = _more(one, jobs, others)
+        return -more, _ORDER[one.condition.test]
 
     # Nothing can add to a condition that none of the other jobs meets.
     likely = [c for c in counted if c.n >= jobs / 2 and c.others]

@@ -147,7 +147,10 @@ def _failure(
 def frames(stack: str) -> list[Row]:
     """Return the places in a printed stack, outermost first; none if unknown."""
     # Of a chain, Python prints the exception that was raised last at the end.
-    text = stack[stack.rfind(_PYTHON_BEGINS) :] if _PYTHON_BEGINS in stack else stack
+    if _PYTHON_BEGINS in stack:
+        text = stack[stack.rfind(_PYTHON_BEGINS) :]
+    else:
+        text = stack
     for form in _STACKS:
         found = [_frame(place) for place in form.place.finditer(text)]
         if found and form.is_innermost_first:

@@ -31,6 +31,9 @@ def _at(headers: Mapping[str, Any], path: Sequence[str]) -> Any:
     *parents, name = path
     for parent in parents:
         found = headers.get(parent)
-        headers = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            headers = cast("dict[str, Any]", found)
+        else:
+            headers = {}
 
     return headers.get(name)

@@ -144,7 +144,9 @@ def due(seen: Seen) -> list[Action]:
     if stopped is not None:
         return _pauses(seen, stopped)
 
-    return _continue(seen) if _is_proven(leader) else []
+    if _is_proven(leader):
+        return _continue(seen)
+    return []
 
 
 def left(seen: Seen, act: Act, why: str) -> list[Action]:
@@ -158,7 +160,10 @@ def left(seen: Seen, act: Act, why: str) -> list[Action]:
         return []
 
     reason = f"{seen.leader}: {why}"[:REASON_LENGTH]
-    cells = _unfinished(seen) if act is Act.CANCEL else _going(seen)
+    if act is Act.CANCEL:
+        cells = _unfinished(seen)
+    else:
+        cells = _going(seen)
 
     return [Action(cell, act, reason) for cell in cells]
 
@@ -196,7 +201,10 @@ def _stopped(seen: Seen, leader: Member) -> str | None:
 def _pauses(seen: Seen, why: str) -> list[Action]:
     actions: list[Action] = []
     for cell in _going(seen):
-        reason = why if cell == seen.cell else _with(seen, why)
+        if cell == seen.cell:
+            reason = why
+        else:
+            reason = _with(seen, why)
         actions.append(Action(cell, Act.PAUSE, reason))
 
     return actions
@@ -237,7 +245,9 @@ def _with(seen: Seen, why: str | None) -> str:
 def reason(leader: str, why: str | None) -> str:
     """Return the reason of a follower's change: it names the leader."""
     mark = _mark(leader)
-    return f"{mark} {why}"[:REASON_LENGTH] if why else mark
+    if why:
+        return f"{mark} {why}"[:REASON_LENGTH]
+    return mark
 
 
 def _mark(leader: str) -> str:
