@@ -87,7 +87,8 @@ class Whose(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
         """Return the job of a row or of a future row."""
-        whose = cls(*(row[name] for name in cls._fields))
+        values = (row[name] for name in cls._fields)
+        whose = cls(*values)
         # The values that make a job unique are not known before the insert.
         if (whose.idempotency_key or "").startswith(UNIQUE):
             return whose._replace(idempotency_key=None)
@@ -95,7 +96,9 @@ class Whose(NamedTuple):
 
     def digest(self, second: str, random: str) -> str:
         """Return the end of the header that belongs to the job's payload."""
-        return _to_text(hashlib.sha256(_encode((self, second, random))).digest())
+        parts = _encode((self, second, random))
+        digest = hashlib.sha256(parts).digest()
+        return _to_text(digest)
 
 
 class Keyring:
@@ -213,7 +216,10 @@ class Keyring:
             Undecryptable: the record does not open.
         """
         record = self.open_record(envelope, what, job, delivery)
-        return {**envelope, **self.seal_record(record, what, moved_to or job, delivery)}
+        new_id = moved_to or job
+        sealed = self.seal_record(record, what, new_id, delivery)
+
+        return {**envelope, **sealed}
 
     def seal_payload(
         self, payload: bytes, whose: Whose
@@ -287,7 +293,11 @@ def shown_noted(
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a failure's detail into the part in the clear and the sealed part."""
     clear = {name: detail[name] for name in IN_CLEAR if name in detail}
-    hidden = {name: value for name, value in detail.items() if name not in clear}
+
+    hidden = dict(detail)
+    for name in clear:
+        del hidden[name]
+
     return clear, hidden
 
 

@@ -146,7 +146,8 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
             ours,
             _given(settings, is_local),
         )
-        is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
+        found = psycopg.Cursor(self).execute(given).fetchone()
+        is_ours, *_ = found or (False,)
 
         if is_ours:
             self._held = settings_of_transaction(settings)

@@ -124,9 +124,14 @@ class Migration:
     @property
     def locks(self) -> set[str]:
         """Return the names of tables and indexes that the file's statements define."""
-        statements = COMMENT.sub("", self.tables).split(";\n")
-        defining = (text for text in statements if DEFINES.match(text))
-        return {name for text in defining for name in NAMED.findall(text)}
+        code = COMMENT.sub("", self.tables)
+        names: set[str] = set()
+
+        for statement in code.split(";\n"):
+            if DEFINES.match(statement):
+                names.update(NAMED.findall(statement))
+
+        return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +183,13 @@ def latest() -> int:
 
 
 def _checksum(*, with_roles: bool) -> str:
-    everything = "".join(functions().values()) + (_root() / "roles.sql").read_text()
+    roles = (_root() / "roles.sql").read_text()
+    everything = "".join(functions().values()) + roles
     digest = hashlib.sha256(everything.encode()).hexdigest()
-    return digest + ("+roles" if with_roles else "")
+
+    if with_roles:
+        return digest + "+roles"
+    return digest
 
 
 def _is_installed(conn: Connection) -> bool:

@@ -287,7 +287,9 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
             f"select {place.column} -> '$redrive' ->> 'k', count(*) from {place.table} group by 1"
         )
         for key, n in rows:
-            found.setdefault(key, dict.fromkeys(PLACES, 0))[name] = n
+            nothing = dict.fromkeys(PLACES, 0)
+            by_table = found.setdefault(key, nothing)
+            by_table[name] = n
 
     return found
 

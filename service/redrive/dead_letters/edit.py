@@ -72,7 +72,9 @@ class Letter:
     ) -> list[Any]:
         """Redact payloads of this dead letter for display."""
         fields = {*self.secret_fields, *declared}
-        secrets = secret_values([*payloads, self.payload, self.headers], fields)
+        values = [*payloads, self.payload, self.headers]
+        secrets = secret_values(values, fields)
+
         return [redact(payload, fields, secrets) for payload in payloads]
 
 
@@ -116,7 +118,11 @@ class Preview:
         """Yield the editable dead letters in chunks, each id with its digest."""
         for start in range(0, len(self.ids), CHUNK):
             chunk = self.ids[start : start + CHUNK]
-            yield {job: self._digest(start + n) for n, job in enumerate(chunk)}
+            digests: dict[int, bytes] = {}
+            for place, job in enumerate(chunk, start):
+                digests[job] = self._digest(place)
+
+            yield digests
 
     def _digest(self, n: int) -> bytes:
         place = n * DIGEST
@@ -280,9 +286,15 @@ def _add(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> 
 
 
 def _sample(letter: Letter, after: Any, handler: Handler | None) -> Sample:
-    secret = handler.secret if handler else ()
+    if handler:
+        secret = handler.secret
+    else:
+        secret = ()
+
     old, new = letter.redacted([letter.payload, after], secret)
-    return Sample(letter.id, rules.diff(old, new, f"job {letter.id}"))
+    changes = rules.diff(old, new, f"job {letter.id}")
+
+    return Sample(letter.id, changes)
 
 
 def edit(  # noqa: PLR0913 # what an edit needs
@@ -339,7 +351,8 @@ def _unchanged(
     conn: Connection, chunk: Mapping[int, bytes], causes: Counter[str | None]
 ) -> list[Letter]:
     """Return the dead letters that are as they were previewed; count the others."""
-    found = list(find(conn, Filter(ids=list(chunk))))
+    chosen = Filter(ids=list(chunk))
+    found = list(find(conn, chosen))
     same = [letter for letter in found if _is_same(letter, chunk)]
 
     causes["not_open"] += len(chunk) - len(found)

@@ -109,16 +109,19 @@ def _lines(template: str, rows: Iterable[Fields]) -> str:
 
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:
     """Yield each version with the time of its first failure, oldest first."""
-    for version, since in sorted(versions.items(), key=itemgetter(1)):
+    oldest_first = sorted(versions.items(), key=itemgetter(1))
+    for version, since in oldest_first:
         yield f"{_code(version)} since {since[:16]}"
 
 
 def _common(explained: Row | None) -> Iterator[str]:
     """Yield the features that set the group apart, if there are any."""
-    if explained is not None and explained["findings"]:
-        yield "## What they have in common"
-        findings = [_code(sentence(one)) for one in explained["findings"]]
-        yield "\n".join(f"- {text}" for text in findings)
+    if explained is None or not explained["findings"]:
+        return
+
+    yield "## What they have in common"
+    sentences = map(sentence, explained["findings"])
+    yield "\n".join(f"- {_code(text)}" for text in sentences)
 
 
 def _sample(letter: Row | None) -> Iterator[str]:
@@ -141,8 +144,11 @@ def _sample(letter: Row | None) -> Iterator[str]:
 
 def _fenced(text: str, language: str = "") -> str:
     # A fence must be longer than any run of backticks in the text.
-    fence = "`" * max(3, _longest_run(text) + 1)
-    return f"{fence}{language}\n{escaped_lines(text)}\n{fence}"
+    longer = _longest_run(text) + 1
+    fence = "`" * max(3, longer)
+    lines = escaped_lines(text)
+
+    return f"{fence}{language}\n{lines}\n{fence}"
 
 
 def _in_code(row: Fields) -> Row:

@@ -94,7 +94,8 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
     read = partial(_leader, selects=selects)
     leaders: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
 
-    return next(filter(None, leaders.values()), None)
+    going = filter(None, leaders.values())
+    return next(going, None)
 
 
 def _leader(cell: str, conn: Connection, *, selects: Jsonb) -> str | None:
@@ -367,7 +368,8 @@ class Together:
 
     def _stop(self, act: Act, end: State, why: str) -> View:
         view = self.look()
-        left = {action.cell: action for action in rules.left(view.seen, act, why)}
+        actions = rules.left(view.seen, act, why)
+        left = {action.cell: action for action in actions}
         away = self._act(left, view.campaigns)
 
         # A leader that is done has nothing to stop, only its followers, as above.
@@ -390,7 +392,8 @@ class Together:
         held = ask(followers, hold, LOOK_SECONDS).found
 
         # A leader that is done cannot be resumed; drivers resume its followers anyway.
-        if not (self._is_in(State.DONE) and any(held.values())):
+        is_done = self._is_in(State.DONE)
+        if not (is_done and any(held.values())):
             self._lead(campaigns.resume, why)
 
         return self._settled()
@@ -416,7 +419,9 @@ class Together:
     def _is_in(self, state: State) -> bool:
         with self.cells[self.cell]() as conn:
             found = campaigns.show(conn, self.campaign)
-        return found is not None and found["state"] == state
+        if found is None:
+            return False
+        return found["state"] == state
 
     def _settled(self, away: Mapping[str, Exception] | None = None) -> View:
         """Change the followers, and return the look at them after it."""

@@ -96,7 +96,11 @@ def all_described(
 ) -> Iterator[Row]:
     """Yield each job of a page for display, with the progress of running ones."""
     running = [row["id"] for row in page if row["state"] == "running"]
-    progress = progress_of(conn, running) if running else {}
+    if running:
+        progress = progress_of(conn, running)
+    else:
+        progress = {}
+
     is_one_of_many = len(page) > 1
 
     for row in page:
@@ -107,7 +111,10 @@ def all_described(
 
 def ids(conn: Connection, chosen: JobFilter) -> list[int]:
     """Return the ids of the live jobs of a filter."""
-    found = [row["id"] for page in _pages(conn, chosen, None) for row in page]
+    found: list[int] = []
+    for page in _pages(conn, chosen, None):
+        found += [row["id"] for row in page]
+
     return found[: chosen.limit]
 
 
@@ -132,7 +139,8 @@ def _pages(
 
 def _named_pages(conn: Connection, chosen: JobFilter) -> Iterator[list[Row]]:
     for start in range(0, len(chosen.ids), IDS_AT_A_TIME):
-        yield _named(conn, chosen, chosen.ids[start : start + IDS_AT_A_TIME])
+        ids = chosen.ids[start : start + IDS_AT_A_TIME]
+        yield _named(conn, chosen, ids)
 
 
 def walk(
@@ -155,7 +163,9 @@ def walk(
         source,
         (queues, states, after, looks),
     )
-    if not found or found[-1]["id"] is not None:
+    if not found:
+        return found, None
+    if found[-1]["id"] is not None:
         return found, None
 
     last = found.pop()  # it stands for the jobs that were not looked at

@@ -270,9 +270,12 @@ def end(conn: Connection, number: UUID, *, is_incoming: bool) -> bool:
 
 def _limits(source: Connection, key: str) -> list[Limit]:
     """Return the limits that a template with {tenant} names for this key."""
-    own = {name.replace(TENANT, key) for name in names(source) if _is_of_tenant(name)}
+    templates = filter(_is_of_tenant, names(source))
+    own = {template.replace(TENANT, key) for template in templates}
+
     query: LiteralString = "select name, concurrency, rate from redrive.limits_v1()"
-    return [limit for limit in records(source, Limit, query) if limit.name in own]
+    found = records(source, Limit, query)
+    return [limit for limit in found if limit.name in own]
 
 
 def _is_of_tenant(template: str) -> bool:
@@ -399,7 +402,12 @@ def _put_in(
             (number, f"[{','.join(new)}]", move.actor, move.why),
         ).fetchall()
 
-    return {old: None if (here,) in left_out else here for old, here, _ in came}
+    ids: dict[int, int | None] = {}
+    for old, here, _ in came:
+        is_left_out = (here,) in left_out
+        ids[old] = None if is_left_out else here
+
+    return ids
 
 
 def _wait(

@@ -34,7 +34,9 @@ def why_unreadable(error: Exception) -> str:
 def first_fault(error: ValidationError) -> str:
     """Return the first wrong field and its fault, without its value."""
     first, *_ = error.errors(include_input=False, include_url=False)
-    where = ".".join(map(str, first["loc"])) or "the file"
+    path = ".".join(map(str, first["loc"]))
+    where = path or "the file"
+
     return f"{where}: {first['msg']}"
 
 

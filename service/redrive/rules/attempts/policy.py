@@ -197,7 +197,8 @@ class Policy:
 
     def _check_categories(self) -> None:
         unknown = {*self.attempts, *self.backoffs} - {*Category}
-        if unknown or any(limit < 1 for limit in self.attempts.values()):
+        has_none = any(limit < 1 for limit in self.attempts.values())
+        if unknown or has_none:
             allowed = ", ".join(Category)
             rule = f"must have categories as keys ({allowed}), attempts of 1 or more"
             msg = f"Policy(attempts=, backoffs=): {rule}"
@@ -283,7 +284,8 @@ def delay(
 def _ceiling(policy: Policy, attempt: int, category: Category) -> float:
     base, cap = backoff_of(policy, category)
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
-    return min(cap, math.ldexp(base, doublings))
+    doubled = math.ldexp(base, doublings)
+    return min(cap, doubled)
 
 
 def attempts_of(
@@ -422,7 +424,9 @@ def _why_last(job: Claimed, policy: Policy, category: Category) -> Reason:
     total = job.max_attempts or policy.max_attempts
     if total is not None and job.attempt >= total:
         return Reason.ATTEMPTS_EXHAUSTED
-    if category in policy.attempts or category in SELDOM_MENDED:
+    if category in policy.attempts:
+        return Reason.NOT_RETRYABLE
+    if category in SELDOM_MENDED:
         return Reason.NOT_RETRYABLE
 
     return Reason.ATTEMPTS_EXHAUSTED

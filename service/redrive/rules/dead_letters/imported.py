@@ -100,11 +100,15 @@ def read(fields: Fields, source: str) -> Imported:
             which.
     """
     _check_names(fields)
-    death = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
+    death: dict[str, Any] = {}
+    for name, check in _CHECKS.items():
+        death[name] = check(name, fields.get(name))
+
     _check_order(death["created_at"], death["died_at"])
 
     job = _job(fields, source, death["source_id"])
-    secrets = secret_values([fields.get("payload"), fields.get("headers")])
+    contents = [fields.get("payload"), fields.get("headers")]
+    secrets = secret_values(contents)
 
     return Imported(
         job=job,
@@ -198,7 +202,9 @@ def _origin(source: str, source_id: str | None) -> dict[str, str]:
 
 def _text(name: str, value: object) -> str | None:
     """Return a text of any form; it is cleaned and shortened when it is stored."""
-    if value is None or (isinstance(value, str) and len(value) <= MAX_TEXT):
+    if value is None:
+        return value
+    if isinstance(value, str) and len(value) <= MAX_TEXT:
         return value
     raise InvalidJob(name, f"must be a text of at most {MAX_TEXT} characters")
 
@@ -251,7 +257,9 @@ def _one_of(
 def _source_id(name: str, value: object) -> str | None:
     """Return an id as text; many systems have numbers."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return check_text(name, str(value) if is_number else value)
+    if is_number:
+        return check_text(name, str(value))
+    return check_text(name, value)
 
 
 def _attempts(name: str, value: object) -> int:

@@ -53,7 +53,12 @@ def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
 
 
 def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    # The logarithms of three factorials.
+    of_all = math.lgamma(n + 1)
+    of_chosen = math.lgamma(k + 1)
+    of_others = math.lgamma(n - k + 1)
+
+    return of_all - of_chosen - of_others
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -79,5 +84,9 @@ def _ranks(values: Sequence[float]) -> list[float]:
     for place, value in enumerate(sorted(values), 1):
         places.setdefault(value, []).append(place)
 
-    means = {value: sum(found) / len(found) for value, found in places.items()}
+    means: dict[float, float] = {}
+    for value, equal in places.items():
+        total = sum(equal)
+        means[value] = total / len(equal)
+
     return [means[value] for value in values]

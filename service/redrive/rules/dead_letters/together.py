@@ -189,7 +189,8 @@ def _stopped(seen: Seen, leader: Member) -> str | None:
     """Return why no campaign may redrive anything now; None if they may."""
     # An aborted follower shows that the cause is not fixed, in whichever cell it is.
     for cell, member in seen.started.items():
-        if member.state is State.ABORTED and cell != seen.cell:
+        is_follower = cell != seen.cell
+        if is_follower and member.state is State.ABORTED:
             return f"{cell}:{member.campaign} aborted: {member.said}"
 
     if leader.state in {State.PAUSED, State.ABORTED}:
@@ -258,9 +259,15 @@ def is_over(seen: Seen) -> bool:
     """Return True if there is nothing left to drive."""
     leader = seen.leading
     # Something may still change: a change is due, or a campaign is under way.
-    if leader is None or due(seen) or any(map(_moves, seen.started.values())):
+    if leader is None:
         return False
-    if leader.state is State.CANCELLED or _stopped(seen, leader) is not None:
+    if due(seen):
+        return False
+    if any(map(_moves, seen.started.values())):
+        return False
+    if leader.state is State.CANCELLED:
+        return True
+    if _stopped(seen, leader) is not None:
         return True
 
     return all(seen.members.get(cell) for cell in seen.cells)

@@ -116,7 +116,9 @@ def _bounded_members(items: Fields, depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, inner in items.items():
         is_too_deep = depth <= 1 and isinstance(inner, Mapping)
-        if is_too_deep or not _NAME.fullmatch(name):
+        if is_too_deep:
+            continue
+        if not _NAME.fullmatch(name):
             continue
 
         # Only the length of a list is left, and its name says so.

@@ -118,7 +118,9 @@ def redact(
         return [redact(item, declared, secrets) for item in cast("list[Any]", value)]
     if isinstance(value, str):
         return scrub(value, secrets)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, int | float | Decimal):
         return value
 
     # A number may be a secret, too, such as the number of a card.
@@ -388,7 +390,9 @@ def _named(text: str) -> Iterator[Span]:
             name = _both_words(text, found)
 
         # A name inside the value before it is a part of that value.
-        if found.start() < end or not _gives_secret(text, found, name):
+        if found.start() < end:
+            continue
+        if not _gives_secret(text, found, name):
             continue
 
         end = _end_of_value(text, found, name)
@@ -473,7 +477,11 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
         return True
 
     # An address follows its colon at once, as in token-service:8080.
-    if found["quote"] or found["space"] or not text[start : start + 1].isalnum():
+    if found["quote"]:
+        return False
+    if found["space"]:
+        return False
+    if not text[start : start + 1].isalnum():
         return False
     if text[found.start() - 1 : found.start()] == ":":  # arn:aws:secretsmanager:...
         return True
@@ -527,11 +535,14 @@ def _addressed(text: str) -> Iterator[Span]:
 
 def _is_card(text: str) -> bool:
     """Return True for a card number: a known issuer and Luhn digit (ISO/IEC 7812-1)."""
-    digits = "".join(str(int(c)) for c in text if c.isdigit())
+    numbers = (int(sign) for sign in text if sign.isdigit())
+    digits = "".join(map(str, numbers))
     signs = {c for c in text if not c.isdigit()}
 
     # A card number is written with one separator throughout, or with none.
-    if len(signs) > 1 or not like.ISSUERS.fullmatch(digits):
+    if len(signs) > 1:
+        return False
+    if not like.ISSUERS.fullmatch(digits):
         return False
 
     return _luhn_sum(digits) % 10 == 0
@@ -564,7 +575,8 @@ def _is_iban(text: str) -> bool:
     """Return True if the check digits are right (ISO 7064, mod 97-10)."""
     code = "".join(filter(str.isalnum, text))
     turned = code[4:] + code[:4]
-    digits = "".join(str(int(c, 36)) for c in turned)
+    numbers = (int(sign, 36) for sign in turned)
+    digits = "".join(map(str, numbers))
 
     return int(digits) % 97 == 1
 
