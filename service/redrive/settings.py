@@ -549,7 +549,11 @@ def _range(field: FieldInfo) -> str:
 
 
 def _bound(field: FieldInfo, name: str) -> float | None:
-    return next((getattr(m, name) for m in field.metadata if hasattr(m, name)), None)
+    for rule in field.metadata:
+        if hasattr(rule, name):
+            return getattr(rule, name)
+
+    return None
 
 
 def _choices(annotation: Any) -> Iterator[str]:

@@ -63,11 +63,13 @@ def statement(query: str | None) -> str:
 
     The rest is left out, because literals may be secrets or payloads.
     """
-    found = _CALL.match(query or "") or _ON_A_TABLE.match(query or "")
+    text = query or ""
+    found = _CALL.match(text) or _ON_A_TABLE.match(text)
     if found:
-        return f"{' '.join(found[1].lower().split())} {found[2]}"
+        words = found[1].lower().split()
+        return f"{' '.join(words)} {found[2]}"
 
-    verb = _VERB.match(query or "")
+    verb = _VERB.match(text)
     if verb:
         return verb[1].lower()
     return "unknown"

@@ -20,10 +20,7 @@ def mark(conn: Connection, letters: Iterable[Row]) -> None:
     names = {letter["group"] for letter in listed}
     found = rows(conn, _OF_GROUPS, sorted(names))
     known = {row.pop("fingerprint"): row for row in found}
-    nobody = {
-        "acknowledged_at": None,
-        "acknowledged_by": None,
-    }
+    nobody = {"acknowledged_at": None, "acknowledged_by": None}
 
     for letter in listed:
         acknowledged = known.get(letter["group"], nobody)

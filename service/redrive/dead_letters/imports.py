@@ -133,9 +133,8 @@ def take(  # noqa: PLR0913 # what a line of the audit log needs, and how it coun
     Args:
         is_live: the source is watched, so recent deaths count as added and may alert.
     """
-    rows = msgspec.json.encode(
-        [_row(letter) | {"is_live": is_live} for letter in chunk]
-    ).decode()
+    shown = [_row(letter) | {"is_live": is_live} for letter in chunk]
+    rows = msgspec.json.encode(shown).decode()
 
     with conn.transaction():
         new = conn.execute(_IMPORT, (source, rows, actor, why)).fetchall()

@@ -84,9 +84,9 @@ def simulate(
 
     for failure in _recorded(conn, since):
         handler = handlers.get(failure["kind"])
-        # A failure without evidence, such as a killed process, cannot be judged again.
         if handler is None:
             continue
+        # A failure without evidence, such as a killed process, cannot be judged again.
         if "classes" not in failure["detail"]:
             continue
 

@@ -149,9 +149,9 @@ def fault(handler: Handler, text: str, version: Any) -> str | None:
 def refusal(handler: Handler, text: str, version: Any) -> str | None:
     """Return why `validate` refuses a readable payload; None if it does not refuse."""
     is_readable = isinstance(version, int) and version <= handler.version
-    # An unreadable payload is a fault of its own; see `fault`.
     if handler.validate is None:
         return None
+    # An unreadable payload is a fault of its own; see `fault`.
     if not is_readable:
         return None
 

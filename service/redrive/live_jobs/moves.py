@@ -288,7 +288,8 @@ def _is_of_tenant(template: str) -> bool:
 def _copy_limits(source: Connection, there: Connection, move: Move) -> int:
     """Set the limits of the key in the destination, unless it has its own."""
     known = {row["name"] for row in find(there)}
-    new = [one for one in _limits(source, move.key) if one.name not in known]
+    own = _limits(source, move.key)
+    new = [one for one in own if one.name not in known]
 
     for one in new:
         put(

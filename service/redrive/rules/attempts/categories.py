@@ -130,7 +130,9 @@ def judge(
     Args:
         rules: rules of the handler's policy, in order; the first match is used.
     """
-    rule = next((rule for rule in rules if rule.matches(evidence)), None)
+    matching = (rule for rule in rules if rule.matches(evidence))
+    rule = next(matching, None)
+
     if rule is None:
         return category_of(evidence), None
     if isinstance(rule.then, Category):

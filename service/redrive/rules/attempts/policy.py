@@ -197,8 +197,7 @@ class Policy:
 
     def _check_categories(self) -> None:
         unknown = {*self.attempts, *self.backoffs} - {*Category}
-        has_none = any(limit < 1 for limit in self.attempts.values())
-        if unknown or has_none:
+        if unknown or any(limit < 1 for limit in self.attempts.values()):
             allowed = ", ".join(Category)
             rule = f"must have categories as keys ({allowed}), attempts of 1 or more"
             msg = f"Policy(attempts=, backoffs=): {rule}"

@@ -323,7 +323,8 @@ def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Find
         len(jobs),
         len(look.base.jobs),
     )
-    pairs = [pair for pair in combinations(paired, 2) if any(map(look.is_about, pair))]
+    both = combinations(paired, 2)
+    pairs = [pair for pair in both if any(map(look.is_about, pair))]
 
     counted = list(filter(look.is_about, every))
     tests = len(counted) + 2 * len(pairs)
@@ -432,11 +433,12 @@ def _by_range(
     theirs = _numbers(field, others)
     values = sorted(value for value, _ in mine)
 
-    # A single value is a matter of `_by_value`.
     if len(values) < least:
         return
+    # A single value is a matter of `_by_value`.
     if values[0] == values[-1]:
         return
+
     drift = max(_drift(mine), _drift(theirs))
     if drift > DRIFT:
         return

@@ -197,7 +197,11 @@ def _job(fields: Fields, source: str, source_id: str | None) -> CheckedJob:
 
 
 def _origin(source: str, source_id: str | None) -> dict[str, str]:
-    return {"source": source, **({} if source_id is None else {"source_id": source_id})}
+    origin = {"source": source}
+    if source_id is not None:
+        origin["source_id"] = source_id
+
+    return origin
 
 
 def _text(name: str, value: object) -> str | None:

@@ -36,7 +36,8 @@ def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
 
     # In logarithms, because factorials exceed the range of a float.
     ways = _log_choose(of, n) + _log_choose(base_of, base_n)
-    term = chance = math.exp(ways - _log_choose(total, met))
+    all_ways = _log_choose(total, met)
+    term = chance = math.exp(ways - all_ways)
 
     for k in range(n, min(of, met)):
         # The next term of the hypergeometric distribution, from the one before it.

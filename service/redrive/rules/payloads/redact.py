@@ -477,9 +477,7 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
         return True
 
     # An address follows its colon at once, as in token-service:8080.
-    if found["quote"]:
-        return False
-    if found["space"]:
+    if found["quote"] or found["space"]:
         return False
     if not text[start : start + 1].isalnum():
         return False
