@@ -37,17 +37,17 @@ recording: install ## draw docs/demo.svg, which the README shows, from a run of 
 
 .PHONY: test
 test: install programs ## run the tests, on a Postgres of their own
-	$(BIN)/pytest -n auto --dist loadgroup --older sample \
+	$(BIN)/pytest -n auto --dist loadgroup \
 		-m "not (availability or chaos or cluster or model or moving or package or scenario)" $(ARGS)
 
 .PHONY: test-older
-test-older: install ## run the tests of tests/sql on the older Postgres that make test leaves out there
-	$(BIN)/pytest -n auto --dist loadgroup --older rest tests/sql $(ARGS)
+test-older: install ## run tests/sql on the oldest Postgres that is embedded; make test uses the newest
+	REDRIVE_TEST_POSTGRES=embedded:16 $(BIN)/pytest -n auto --dist loadgroup tests/sql $(ARGS)
 
 .PHONY: test-jit
 test-jit: install ## run what depends on the version of Postgres, and the life of jobs, on Debian's Postgres, whose JIT is on
 	@tools/programs jit
-	REDRIVE_TEST_POSTGRES=debian $(BIN)/pytest -n auto --dist loadgroup --older sample tests/sql tests/flow $(ARGS)
+	REDRIVE_TEST_POSTGRES=debian $(BIN)/pytest -n auto --dist loadgroup --sample tests/sql tests/flow $(ARGS)
 
 .PHONY: examples
 examples: ## test the examples as a new user would, in environments of their own

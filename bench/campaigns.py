@@ -9,8 +9,8 @@ from bench import usage
 from bench.scenarios import Figures, Lab, latencies
 from bench.session import Session
 from bench.systems import System
-from redrive.database.connect import connect
-from redrive.dead_letters.campaign import plan, start
+from redrive.database.connections.connect import connect
+from redrive.dead_letters.campaigns.campaign import plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 

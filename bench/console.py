@@ -22,7 +22,7 @@ from bench.server import Connection
 from bench.session import SystemFailed
 from bench.systems import System
 from redrive.database.embedded import free_port
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from tests.factories import SERIES_SUMS
 
 LETTERS, JOBS = 1_000_000, 5_000_000

@@ -21,8 +21,8 @@ from bench.install import Peers
 from bench.server import Server
 from bench.session import Session, SystemFailed, session
 from bench.systems import System
-from redrive.database.connect import OwnConnection, connect
-from redrive.dead_letters.campaign import STEP_SIZE, plan, start
+from redrive.database.connections.connect import OwnConnection, connect
+from redrive.dead_letters.campaigns.campaign import STEP_SIZE, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store

@@ -26,7 +26,7 @@ import psycopg
 from bench.server import Connection
 from bench.usage import cpu_of
 from redrive.database.embedded import EmbeddedPostgres, free_port
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from redrive.observability.health import serve
 from redrive.observability.metrics import Exposition
 from redrive.observability.stats import DatabaseStats

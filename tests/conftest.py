@@ -1,11 +1,9 @@
 """Real Postgres for every test that asks for `database`; nothing is mocked.
 
 REDRIVE_TEST_POSTGRES says which:
-  (not set)         the embedded binaries; tests/sql and tests marked `every_version` run on
-                    each version, others on the newest; with --older sample (`make test`) the
-                    older one gets all that are marked, and of the rest of tests/sql every
-                    eighth; --older rest (`make test-older`) runs the other seven
-  embedded:18       only that version (or several: embedded:16,18)
+  (not set)         the newest of the embedded binaries
+  embedded:16       that version of them (`make test-older`), or several, as in embedded:16,18:
+                    then tests/sql and tests marked `every_version` run on each, others on the last
   debian            the newest that Debian's or Ubuntu's packages have installed, with JIT as most
                     builds have it: a test fails if JIT compiles a statement inside of a function
   debian:15         that version of it
@@ -28,7 +26,6 @@ from hypothesis import HealthCheck, settings
 from tests.postgres import (
     CHOICE,
     DEBIAN,
-    IS_DEBIAN,
     VERSIONS,
     Database,
     Server,
@@ -36,6 +33,7 @@ from tests.postgres import (
     embedded,
     external,
     installed,
+    migrated,
 )
 
 IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
@@ -44,18 +42,15 @@ STARTED_ONCE = ("broker",)
 """Fixtures that take seconds of CPU to start: one process runs all tests with them."""
 
 SAMPLE = 8
-"""Of so many tests that could run on an older server, a sample has one."""
+"""--sample has one of so many tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How much is tested on other servers than the newest."""
+    """How much is tested on servers that other runs are not on."""
     parser.addoption(
-        "--older",
-        choices=["all", "sample", "rest"],
-        default="all",
-        help="of the tests that are for each version of Postgres, which run on older ones, too:"
-        f" all, or those marked every_version and of the rest one in {SAMPLE}; rest runs"
-        " only what this sample leaves out",
+        "--sample",
+        action="store_true",
+        help=f"run only tests marked every_version, and of the others one in {SAMPLE}",
     )
 
 
@@ -73,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("patient")
     config.addinivalue_line(
         "markers",
-        "every_version: runs on each Postgres version there is, not only on the newest, and is"
-        " never left out: what it tests depends on the version (plans, DDL, locks, rights)",
+        "every_version: what it tests depends on the version of Postgres (plans, DDL, locks,"
+        " rights), so that no sample leaves it out",
     )
 
 
@@ -87,17 +82,9 @@ def _keep_compiled() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    """Which servers there are, and which tests the older ones get."""
-    names, older = _server_names(), _older_names()
-    if not older:
-        return f"postgres: {names[-1]}"
-    share = {
-        "all": "all tests that are for each version",
-        "sample": f"of these the ones marked every_version, and 1 in {SAMPLE} of the rest",
-        "rest": "only the tests that the sample leaves out",
-    }[config.getoption("older")]
-    return f"postgres: {', '.join(names)}; on {', '.join(older)} {share} (--older)"
+def pytest_report_header() -> str:
+    """Name the servers."""
+    return f"postgres: {', '.join(_server_names())}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -114,11 +101,9 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out what is not in the sample of the older servers, and keep groups together."""
-    older = config.getoption("older")
-    if older != "all":
-        sample, rest = _split(items, _is_in_sample)
-        items[:], left_out = (sample, rest) if older == "sample" else (rest, sample)
+    """Leave out what is not in the sample, and keep groups together."""
+    if config.getoption("sample"):
+        items[:], left_out = _split(items, _is_in_sample)
         config.hook.pytest_deselected(items=left_out)
     if config.getoption("loadgroup", default=False):  # several processes
         items[:] = _spread(items)
@@ -127,12 +112,12 @@ def pytest_collection_modifyitems(
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Put slow tests and groups between the first two thirds of the others.
+    """Put slow tests and groups between the first half of the others.
 
     Slow tests mostly wait. At the end one of them would keep all processes waiting.
     """
     slow, others = _split(items, lambda item: _is_slow(item) or bool(_group(item)))
-    every = max(1, len(others) * 2 // (3 * len(slow) + 1))
+    every = max(1, len(others) // (2 * len(slow) + 1))
     spread: list[pytest.Item] = []
     for n, item in enumerate(others):
         spread += slow[n // every : n // every + 1] if n % every == 0 else []
@@ -172,13 +157,8 @@ def _group(item: pytest.Item) -> str | None:
 
 def _is_in_sample(item: pytest.Item) -> bool:
     """By a hash of its name: spread, the same in each run, and whatever is added besides."""
-    parameters: dict[str, str] = getattr(getattr(item, "callspec", None), "params", {})
-    server = parameters.get("server_name", "")
-    if item.get_closest_marker("every_version"):
-        return True
-    if server not in _older_names():
-        return not IS_DEBIAN  # the other runs have it
-    return zlib.crc32(item.nodeid.replace(server, "").encode()) % SAMPLE == 0
+    is_chosen = zlib.crc32(item.nodeid.encode()) % SAMPLE == 0
+    return is_chosen or bool(item.get_closest_marker("every_version"))
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -206,24 +186,19 @@ def _server_names() -> list[str]:
         return ["testcontainers" if CHOICE == "testcontainers" else "external"]
     if versions:
         return [f"pg{version}" for version in versions.split(",")]
-    chosen = VERSIONS if kind == "embedded" else installed()[-1:]
+    chosen = (VERSIONS if kind == "embedded" else installed())[-1:]
     if not chosen:
         msg = f"REDRIVE_TEST_POSTGRES={CHOICE}: {DEBIAN} is empty; install the package postgresql"
         raise pytest.UsageError(msg)
     return [f"pg{version}" for version in chosen]
 
 
-def _older_names() -> list[str]:
-    """The servers that --older is about: Debian's is never the newest that is tested."""
-    names = _server_names()
-    return names if IS_DEBIAN else names[:-1]
-
-
 class _Servers:
     """The servers in use; each is started when the first test asks for it."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
+    def __init__(self, stack: contextlib.ExitStack, shared: Path | None) -> None:
         self._stack = stack
+        self._shared = shared
         self._running: dict[str, Server] = {}
 
     def get(self, name: str) -> Server:
@@ -233,15 +208,22 @@ class _Servers:
                 "testcontainers": partial(container, IMAGE),
             }.get(name)
             self._running[name] = self._stack.enter_context(
-                start() if start else embedded(int(name.removeprefix("pg")))
+                start() if start else self._embedded(int(name.removeprefix("pg")))
             )
         return self._running[name]
 
+    def _embedded(self, version: int) -> contextlib.AbstractContextManager[Server]:
+        like = self._shared and migrated(version, self._shared)
+        return embedded(version, like)
+
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[_Servers]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Servers]:
+    """The servers of this process. Several processes share what they are made from."""
+    is_one_of_several = "PYTEST_XDIST_WORKER" in os.environ
+    shared = tmp_path_factory.getbasetemp().parent if is_one_of_several else None
     with contextlib.ExitStack() as stack:
-        yield _Servers(stack)
+        yield _Servers(stack, shared)
 
 
 @pytest.fixture(scope="session")

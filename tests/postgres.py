@@ -3,9 +3,11 @@ template.
 """
 
 import contextlib
+import fcntl
 import itertools
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +18,12 @@ from typing import Any, LiteralString, cast
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
 
-from redrive.database.connect import SETTINGS as OWN_SETTINGS
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.connect import SETTINGS as OWN_SETTINGS
+from redrive.database.connections.connect import OwnConnection
 from redrive.database.embedded import EmbeddedPostgres, free_port, guarded
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 
 Connection = OwnConnection
 
@@ -62,6 +65,16 @@ PATIENT = {
 }
 """What is otherwise in the sessions of tests."""
 
+TEMPLATE = "redrive_test_template"
+"""The template of a server that was made for several processes."""
+
+VACUUM = """
+    select 'vacuum (full, freeze) ' || string_agg(oid::regclass::text, ', ')
+    from pg_class where relkind = 'r' and not relisshared
+    and relnamespace in ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+"""
+"""Makes the statement that leaves nothing dead in the catalogs, and no maps of free space."""
+
 ROOM = 8 << 30
 """Bytes that must be free in memory for the files of a server."""
 
@@ -101,7 +114,7 @@ class Session:
     def __init__(self, conn: Connection) -> None:
         self.conn = conn
         self.pid = conn.info.backend_pid
-        self._thread = ThreadPoolExecutor(1)
+        self._thread: ThreadPoolExecutor | None = None
 
     def rows(self, query: LiteralString, *parameters: Any) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows; none for one that returns nothing."""
@@ -124,13 +137,17 @@ class Session:
 
     def start(self, act: Callable[[], Any]) -> Future[Any]:
         """Do something on this session's thread, for what is expected to block."""
+        self._thread = self._thread or ThreadPoolExecutor(1)
         return self._thread.submit(act)
 
     def close(self) -> None:
         """End the session, also under a statement that hangs."""
-        with contextlib.suppress(psycopg.Error):
-            self.conn.cancel_safe(timeout=2)
-        self._thread.shutdown()
+        is_active = self.conn.info.transaction_status == TransactionStatus.ACTIVE
+        if self._thread or is_active:  # to cancel takes a connection of its own
+            with contextlib.suppress(psycopg.Error):
+                self.conn.cancel_safe(timeout=2)
+        if self._thread:
+            self._thread.shutdown()
         self.conn.close()
 
 
@@ -201,9 +218,14 @@ class Server:
             if self.has_jit:
                 conn.execute("create extension if not exists pg_stat_statements")
         self._names = (f"redrive_test_{os.getpid()}_{n}" for n in itertools.count())
-        self._template: str | None = None
-        self._admin: Connection | None = None
+        self._template = TEMPLATE if self._has(TEMPLATE) else None
+        self._admin: psycopg.Connection | None = None
         self._used: list[str] = []
+
+    def _has(self, database: str) -> bool:
+        with psycopg.connect(self.url) as conn:
+            found = "select from pg_database where datname = %s"
+            return conn.execute(found, (database,)).fetchone() is not None
 
     def url_of(self, database: str) -> str:
         """Where to connect for one of its databases."""
@@ -272,12 +294,19 @@ class Server:
     def template(self) -> str:
         """The name of a database that holds what `redrive migrate` makes; made on first use."""
         if self._template is None:
-            name = next(self._names)
-            self.admin("create database {}", name)
-            with psycopg.connect(self.url_of(name), autocommit=True) as conn:
-                migrate(conn)
-            self._template = name
+            self._template = self.make_template(next(self._names))
         return self._template
+
+    def make_template(self, name: str) -> str:
+        """Migrate a database, and leave in its files only what each clone needs."""
+        self.admin("create database {}", name)
+        with psycopg.connect(self.url_of(name), autocommit=True) as conn:
+            migrate(conn)
+            for (vacuum,) in conn.execute(VACUUM).fetchall():
+                conn.execute(vacuum)
+        with psycopg.connect(self.url_of(name)) as conn:
+            conn.execute("select")  # the first session writes a cache of the catalogs
+        return name
 
     def close(self) -> None:
         """Drop all it has made; whoever asks for the template makes another one."""
@@ -285,16 +314,62 @@ class Server:
         if self._template is not None:
             self.admin("drop database {} with (force)", self._template)
             self._template = None
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the connection, and drop nothing."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
 
 
 @contextlib.contextmanager
-def embedded(version: int, **settings: str) -> Iterator[Server]:
+def embedded(
+    version: int, like: Path | None = None, **settings: str
+) -> Iterator[Server]:
     """A server of the embedded binaries, or of Debian's, in a directory that goes with it, on a
-    free port of loopback.
+    free port of loopback. `like` is a data directory that it gets a copy of.
     """
+    with _stopped(version, **settings) as postgres:
+        if like is not None:
+            _copy(like, postgres.data)
+        postgres.start()
+        with contextlib.closing(Server(postgres.url())) as server:
+            yield server
+
+
+def migrated(version: int, home: Path) -> Path:
+    """Return a data directory with a template in it, which the first process makes in `home`."""
+    made = home / f"postgres-{version}"
+    with (home / f"postgres-{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            _make_migrated(version, made)
+    return made
+
+
+def _make_migrated(version: int, made: Path) -> None:
+    with _stopped(version) as postgres:
+        postgres.start()
+        server = Server(postgres.url())
+        server.make_template(TEMPLATE)
+        server.leave()
+        postgres.stop()
+        part = made.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        _copy(postgres.data, part)
+        part.rename(made)
+
+
+def _copy(data: Path, to: Path) -> None:
+    """Copy a data directory with its owner and its modes."""
+    to.parent.mkdir(exist_ok=True)
+    subprocess.run(["cp", "-Rp", str(data), str(to)], check=True)
+
+
+@contextlib.contextmanager
+def _stopped(version: int, **settings: str) -> Iterator[EmbeddedPostgres]:
+    """A server that has not started, in a directory that goes with it."""
     home = Path(tempfile.mkdtemp(prefix="redrive-tests-", dir=_memory()))
     bin_directory = programs(version)
     settings = SETTINGS | (WITH_JIT if bin_directory else {}) | settings
@@ -302,9 +377,7 @@ def embedded(version: int, **settings: str) -> Iterator[Server]:
         home, version, free_port(), settings=settings, programs=bin_directory
     )
     with guarded(home, version):
-        postgres.start()
-        with contextlib.closing(Server(postgres.url())) as server:
-            yield server
+        yield postgres
 
 
 def _memory() -> Path | None:

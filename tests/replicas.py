@@ -14,9 +14,9 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from redrive.database.connect import connect
+from redrive.database.connections.connect import connect
 from redrive.database.embedded import NEWEST, EmbeddedPostgres, free_port
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from tests.flow.harness import children, wait_for
 from tests.postgres import guarded, programs
 

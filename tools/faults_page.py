@@ -23,12 +23,14 @@ ZEROS = {
 }
 BESIDE = ("lost", "stuck", "unexplained", "stale_accepted", "innocents_dead", "crashed")
 PEERS_HEAD = (
-    "| queue | version | jobs | lost | stuck | doubled without cause | stale accepted"
-    " | given up wrongly | workers that ended by themselves | recovery, median | what was set |"
+    "| queue | version | jobs | lost | stuck | started again without a reason"
+    " | stale settlements accepted"
+    " | given up wrongly | workers that ended by themselves | recovery, median | settings |"
 )
 HELD = ("jobs", "lost", "stuck", "unexplained", "stale_accepted", "held_jobs")
 HOLDS_HEAD = (
-    "| queue | version | jobs | lost | stuck | doubled without cause | stale accepted"
+    "| queue | version | jobs | lost | stuck | started again without a reason"
+    " | stale settlements accepted"
     " | jobs judged by their wait | median wait | longest wait | slowest end after SIGTERM |"
 )
 
@@ -69,7 +71,7 @@ def verdict(run: dict[str, Any]) -> str:
         f"| completed | {run['completed']:,} |",
         f"| dead letters | {run['dead']:,} |",
         f"| of these, jobs whose process we killed three times | {run.get('accused', 0):,} |",
-        f"| of these, innocent jobs that the release before gave up | {by_old} |",
+        f"| of these, innocent jobs that the previous release gave up | {by_old} |",
         f"| handlers started again for a reason | {run['duplicates']:,} |",
         f"| from a worker's death to the next start of the job, median | {run['recovery_p50']} s |",
         f"| the same, longest | {run['recovery_max']} s |",
@@ -77,7 +79,7 @@ def verdict(run: dict[str, Any]) -> str:
         f"| from the last fault until no job was left | {run['settled_in']} s |",
     ]
     head = f"Tier `{run['tier']}`, seed {run['seed']}, {run['seconds'] / 60:.0f} minutes.\n\n"
-    return head + "\n".join(lines) + f"\n\nReasons of a second start: {again}.\n"
+    return head + "\n".join(lines) + f"\n\nReasons for a second start: {again}.\n"
 
 
 def peers(found: dict[str, Any]) -> str:
@@ -93,7 +95,7 @@ def peers(found: dict[str, Any]) -> str:
     done = ", ".join(
         f"`{kind}` {count}" for kind, count in found["results"][0]["faults"].items()
     )
-    return "\n".join(lines) + f"\n\nSeed {found['seed']}. Done to each: {done}.\n"
+    return "\n".join(lines) + f"\n\nSeed {found['seed']}. Faults of each run: {done}.\n"
 
 
 def holds(found: dict[str, Any]) -> str:
@@ -111,7 +113,8 @@ def holds(found: dict[str, Any]) -> str:
     )
     done = found["results"][0]["faults"]
     return (
-        "\n".join(lines) + f"\n\nSeed {found['seed']}. Done to each: `hold_transaction`"
+        "\n".join(lines)
+        + f"\n\nSeed {found['seed']}. Faults of each run: `hold_transaction`"
         f" {done['hold_transaction']}, `term` {done['term']}.{missing}\n"
     )
 

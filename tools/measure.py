@@ -186,17 +186,38 @@ def names_per_folder(directory: Path) -> list[Figure]:
 
     The fullest folder comes first.
     """
-    folders = {path.parent for path in directory.rglob("*.py")} - {directory}
     counted = (
-        Figure(_names(folder), str(folder.relative_to(directory))) for folder in folders
+        Figure(len(_names(folder)), str(folder.relative_to(directory)))
+        for folder in _folders(directory)
     )
     return sorted(counted, reverse=True)
 
 
-def _names(folder: Path) -> int:
-    return sum(
-        not path.name.startswith((".", "__pycache__")) for path in folder.iterdir()
-    )
+def most_names(directory: Path) -> int:
+    """Return the number of names in the fullest folder.
+
+    A folder that mostly holds subfolders is left out: their names say what its files
+    share.
+    """
+    names = map(_names, _folders(directory))
+    return max((len(each) for each in names if not _is_mostly_folders(each)), default=0)
+
+
+def _folders(directory: Path) -> set[Path]:
+    """Return the folders with Python below the directory."""
+    return {path.parent for path in directory.rglob("*.py")} - {directory}
+
+
+def _names(folder: Path) -> list[Path]:
+    return [
+        path
+        for path in folder.iterdir()
+        if not path.name.startswith((".", "__pycache__"))
+    ]
+
+
+def _is_mostly_folders(names: list[Path]) -> bool:
+    return sum(path.is_dir() for path in names) > len(names) / 2
 
 
 def measure(directory: Path) -> dict[str, Any]:
@@ -304,6 +325,7 @@ def _structure(directory: Path, found: list[Module]) -> dict[str, Any]:
     return {
         "methods_of_biggest_classes": _by_name(methods(found)[:SHOWN]),
         "names_per_folder": _by_name(names_per_folder(directory)),
+        "names_max": most_names(directory),
         "import_circles": circles(graph),
         "arrows_between_modules": sum(map(len, graph.values())),
         "arrows_between_names_at_the_top": arrows(graph, top),
@@ -356,7 +378,7 @@ def judged(figures: Mapping[str, Any]) -> dict[str, float]:
         "lines_over_88_percent": figures["lines_over_88_percent"],
         "docstrings_hard_percent": figures["docstrings_hard_percent"],
         "methods_max": max(figures["methods_of_biggest_classes"].values(), default=0),
-        "names_max": max(figures["names_per_folder"].values(), default=0),
+        "names_max": figures["names_max"],
         "import_circles": len(figures["import_circles"]),
     }
 

@@ -22,16 +22,16 @@ from tools.scratch import scratch_postgres
 PAGE = ROOT / "docs" / "metrics.md"
 
 NOT_SHOWN: dict[str, str] = {
-    "redrive_gateway_stalled_seconds": "the panel of what waits and the panel of what is taken in show the same",
-    "redrive_queue_timeout_seconds": "what RedriveQueueStalled grants on top of ten minutes",
+    "redrive_gateway_stalled_seconds": "the panels of waiting messages and of messages taken in show the same",
+    "redrive_queue_timeout_seconds": "RedriveQueueStalled waits for this time, too, before it fires",
     "redrive_kind_objective": "alerts compare with it: `redrive objective ls` shows the same",
     "redrive_owner": "alerts get their label `owner` from it: `redrive owner ls` shows the same",
-    "redrive_limit_slots": "only those who set limits have any: `redrive limit ls` shows the same",
+    "redrive_limit_slots": "exists only if limits are set: `redrive limit ls` shows the same",
     "redrive_limit_slots_used": "as `redrive_limit_slots`",
     "redrive_limit_waiting": "as `redrive_limit_slots`",
-    "redrive_console_sign_ins": "whether a console is there",
-    "redrive_dlq_imported": "only those who move in have any: why a queue's depth rose and no alert"
-    " fired",
+    "redrive_console_sign_ins": "shows whether a console runs",
+    "redrive_dlq_imported": "exists only after an import: explains why a queue's depth rose and no"
+    " alert fired",
 }
 """Metrics on no dashboard and in no alert, and why they are exported nevertheless."""
 
@@ -47,22 +47,24 @@ HEAD = """\
 
 Made from the code by `make generate`.
 
-Served as `/metrics` on `REDRIVE_HTTP_PORT` (9808). The *figures of the database* are exported by
-`redrive exporter`, and by workers but for those with `REDRIVE_DATABASE_METRICS=false`, as the chart
-has them. They are the same in every process that exports them: aggregate them with `max by (...)`
-first. They come from one snapshot
-that is made new at most every two seconds, however many ask. When it cannot be read,
-`redrive_stats_up` is 0 and the rest is left out: an old figure would look like a calm one. The
-*figures of a worker* are its own: `rate()` each series first, add up after. The *figures of a
-process* are those of the exporter, of each worker and of the console, which serves its own on
-`REDRIVE_CONSOLE_PORT` (9809).
+Each process serves its metrics as `/metrics` on `REDRIVE_HTTP_PORT` (9808).
 
-Every label has few values: never an id, a tenant or a message. Label sets past a limit are counted
-as `other`. Of the database that is: more than 1,000 queues, 500 kinds, or 3,000 kinds of queues.
-A queue or kind with objectives of its own is always told apart (`redrive objective set`). Who was told
-apart stays so, and one that comes to be begins at 0, not at what it had counted as `other`: no
-counter jumps. With more than 500 kinds of queues, counters of what has not happened are left out
-instead of shown as 0; the alerts see a first dead letter all the same.
+- `redrive exporter` exports the *figures of the database*. Workers export them, too, unless they have
+  `REDRIVE_DATABASE_METRICS=false`, which the chart sets. These figures are the same in every process
+  that exports them, so aggregate them with `max by (...)` first. They come from one snapshot. It is
+  renewed at most every two seconds, however many processes ask for it. If it cannot be read,
+  `redrive_stats_up` is 0 and the other figures are left out, because old figures would hide a problem.
+- The *figures of a worker* are its own: apply `rate()` to each series first, then add up.
+- The *figures of a process* describe the exporter, each worker and the console. The console serves its
+  own figures on `REDRIVE_CONSOLE_PORT` (9809).
+
+Every label has few values: never an id, a tenant or a message. If a database has more than 1,000
+queues, 500 kinds, or 3,000 pairs of a queue and a kind, the others are counted as `other`. A queue or
+kind with objectives of its own is never counted as `other` (`redrive objective set`). A queue or kind
+that has labels of its own keeps them. If it gets them later, its counter begins at 0, and not at the
+number that was counted as `other`, so no counter jumps. If there are more than 500 pairs of a queue
+and a kind, counters of events that have not happened are left out instead of shown as 0. The alerts
+notice a first dead letter all the same.
 
 """
 

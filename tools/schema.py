@@ -20,7 +20,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from redrive.database.embedded import EmbeddedPostgres
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "sql" / "schema.sql"

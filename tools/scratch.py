@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 
 from redrive.database.embedded import EmbeddedPostgres
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import line
 import psycopg
 
 from redrive.database.embedded import free_port
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from redrive.enqueue import enqueue, enqueue_many
 
 

@@ -25,7 +25,7 @@ import msgspec
 import psycopg
 from psycopg.connection import Connection
 
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.observability.metrics import Metrics
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import Done, Hello, Jobs, Kind, Stop, Work, decode_down
@@ -33,8 +33,8 @@ from redrive.worker.shared_state import SharedState
 from redrive.worker.supervisor.loop import Supervisor
 from redrive.worker.supervisor.options import WorkerOptions
 from redrive.worker.supervisor.runners import pool
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
-from redrive.worker.supervisor.runners.start import RunnerOptions
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.start import RunnerOptions
 from redrive.worker.supervisor.telemetry import Telemetry
 
 WATCH_SECONDS, TELL_SECONDS = 0.2, 1.0

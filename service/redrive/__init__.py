@@ -8,7 +8,7 @@ from redrive.enqueue import enqueue, enqueue_many
 
 if TYPE_CHECKING:
     from redrive.batches import close_batch, open_batch
-    from redrive.database.migrate import migrate
+    from redrive.database.schema.migrate import migrate
     from redrive.errors import InvalidJob, RedriveError, StaleClaim
     from redrive.handlers import Handlers
     from redrive.handlers.job import Job
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "close_batch": "redrive.batches",
     "open_batch": "redrive.batches",
-    "migrate": "redrive.database.migrate",
+    "migrate": "redrive.database.schema.migrate",
     "InvalidJob": "redrive.errors",
     "RedriveError": "redrive.errors",
     "StaleClaim": "redrive.errors",

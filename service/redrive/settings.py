@@ -16,13 +16,13 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from redrive.database.address import URL_RULE, Address
+from redrive.database.connections.address import URL_RULE, Address
 from redrive.errors import SettingsError
 from redrive.rules.nearest import nearest
 from redrive.rules.payloads.limits import NAME
 
 if TYPE_CHECKING:
-    from redrive.database.cells import Cell
+    from redrive.database.connections.cells import Cell
 
 PREFIX = "REDRIVE_"
 CELLS = PREFIX + "DATABASES"
@@ -348,7 +348,7 @@ class Settings(BaseSettings):
 
             return ()
 
-        from redrive.database.cells import read  # noqa: PLC0415 # most users have one database
+        from redrive.database.connections.cells import read  # noqa: PLC0415 # most users have one database
 
         cells = read(self.databases)
         found = tuple(cell for cell in cells if self.cell in {None, cell.name})

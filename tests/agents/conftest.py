@@ -12,7 +12,7 @@ from mcp.types import Implementation
 
 from redrive.console.agents.desk import Budget, Desk
 from redrive.console.agents.server import server
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from tests.postgres import Database
 
 DATA = re.compile(r"<data>\n(.*)\n</data>\Z", re.DOTALL)

@@ -22,8 +22,8 @@ from redrive.cli.main import main
 from redrive.console.agents.desk import Desk
 from redrive.console.agents.server import application
 from redrive.console.security.access import Access, Tokens
-from redrive.database.address import Address
-from redrive.database.connect import CALL_SECONDS, OwnConnection
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import CALL_SECONDS, OwnConnection
 from redrive.database.embedded import free_port
 from redrive.dead_letters.proposals import Agent
 from tests.agents.conftest import PLENTY, data_of

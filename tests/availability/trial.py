@@ -21,9 +21,9 @@ from typing import Any, LiteralString
 import psycopg
 
 from redrive import enqueue_many
-from redrive.database.connect import connect
-from redrive.database.link import Link, Watchdog
-from redrive.database.migrate import migrate
+from redrive.database.connections.connect import connect
+from redrive.database.connections.link import Link, Watchdog
+from redrive.database.schema.migrate import migrate
 from tests.availability.stack import LOOP, Stack, stack
 from tests.chaos import ledger
 from tests.chaos.redrive_system import WITNESS, Redrive

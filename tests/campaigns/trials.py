@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from redrive.database.embedded import EmbeddedPostgres
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import drive, drive_all, plan, show, start
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.campaign import drive, drive_all, plan, show, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.campaign import GOING, exposure
 from redrive.rules.dead_letters.terms import Terms
@@ -202,7 +202,7 @@ def healthy(home: Path, *, rate: float, window: float) -> Figures:
 
 
 def _migrate(url: str) -> None:
-    from redrive.database.migrate import migrate
+    from redrive.database.schema.migrate import migrate
 
     with connect(url) as conn:
         migrate(conn)

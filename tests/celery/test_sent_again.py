@@ -5,7 +5,7 @@ from typing import Any
 
 from redis import Redis
 
-from redrive.database.connect import connect
+from redrive.database.connections.connect import connect
 from redrive.enqueue import enqueue
 from tests.celery.harness import Shop
 from tests.cli.conftest import Redrive

@@ -19,7 +19,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from redrive import enqueue, enqueue_many
-from redrive.database.connect import connect
+from redrive.database.connections.connect import connect
 from tests.chaos.clock import COMPILER, Clock
 from tests.chaos.holding import (
     Hold,

@@ -34,7 +34,7 @@ FAULTS = {
     "kill_backend": "SIGKILL of a backend, after which Postgres restarts itself",
     "fail_over": "crash of the primary, promotion of its synchronous standby, a new standby",
     "split": "a network cut in two for 0.5 to 1.5 times the TTL: the standby takes over with half of the"
-    " clients, and the old primary goes on with the others",
+    " clients, and the old primary continues with the others",
     "fill_disk": "the primary's file system full for 3 seconds, then room again",
     "read_only": "`default_transaction_read_only` for 1 second",
     "cut": "a connection cut at one of its next 20 messages, before or after its delivery",

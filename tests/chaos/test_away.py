@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from redrive import enqueue
-from redrive.database.connect import connect
+from redrive.database.connections.connect import connect
 from redrive.database.embedded import NEWEST, EmbeddedPostgres
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from tests.flow.harness import wait_for, workers_on
 from tests.flow.proxy import Proxy, proxy_for
 from tests.postgres import Connection, guarded

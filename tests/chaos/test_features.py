@@ -14,9 +14,9 @@ import pytest
 
 from redrive import enqueue
 from redrive.batches import close_batch, open_batch
-from redrive.database.connect import connect
+from redrive.database.connections.connect import connect
 from redrive.database.embedded import NEWEST, EmbeddedPostgres
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from redrive.rules.payloads.job_fields import JobFields
 from tests.chaos.feature_handlers import AT_MOST
 from tests.flow.harness import Worker, wait_for, workers_on

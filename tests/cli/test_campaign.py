@@ -7,8 +7,8 @@ import pytest
 
 from redrive.cli.main import main
 from redrive.cli.support.exits import Exit
-from redrive.dead_letters import campaign
-from redrive.dead_letters.campaign import drive
+from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns.campaign import drive
 from tests.cli.conftest import Redrive
 from tests.factories import (
     bury,
@@ -243,7 +243,7 @@ def test_ids_that_are_not_there_are_named(redrive: Redrive, database: Database) 
     )
 
     assert done.json == {"matched": 1, "redriven": 1, "blocked": {}, "campaign": 1}
-    look = "redrive job show 99999 shows what became of it"
+    look = "redrive job show 99999 shows what happened to it"
     missed = "job 99999 has no open dead letter, or it does not match"
     assert done.err == f"redrive: {missed}; {look}\n"
 

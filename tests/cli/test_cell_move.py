@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from redrive import enqueue
-from redrive.live_jobs import moves
-from redrive.live_jobs.moves import Move
+from redrive.live_jobs.cell_moves import moves
+from redrive.live_jobs.cell_moves.moves import Move
 from redrive.worker.store import Registration, register
 from tests.cli.conftest import Ran, Redrive
 from tests.cli.test_cells import GONE, written

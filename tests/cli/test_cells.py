@@ -311,7 +311,7 @@ def test_an_id_with_its_cell_selects_the_cell(
     }
     assert states == {"eu": "open", "us": "dismissed", "ap": "open"}
     missed = at("dlq", "show", "us:999")
-    look = "redrive job show us:999 shows what became of it"
+    look = "redrive job show us:999 shows what happened to it"
     text = f"redrive: job us:999 has no dead letter; {look}\n"
     assert (missed.code, missed.err) == (2, text)
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from psycopg import sql
 
-from redrive.cli.operations import check_server
+from redrive.cli.operations.monitoring import check_server
 from redrive.observability.snapshot import Health
 from tests.cli.conftest import Redrive
 from tests.factories import claim, make_job, make_worker, silence

@@ -7,8 +7,8 @@ import click
 import pytest
 
 from redrive.cli.main import COMMANDS, cli, main
-from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters import proposals
+from redrive.dead_letters.campaigns import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.proposals import Agent
 from tests.factories import make_dead_letter, make_job, make_schedule

@@ -219,6 +219,19 @@ def test_a_queue_is_set_paused_with_a_why(redrive: Redrive, database: Database) 
     ]
 
 
+def test_several_settings_of_a_queue_are_made_together_or_not_at_all(
+    redrive: Redrive, database: Database
+) -> None:
+    database.rows("drop function redrive.set_history_v1(text, int, text, text)")
+    both = ("--fair-by", "tenant", "--history", "7d")
+
+    refused = redrive("queue", "set", "mail", "--create", *both, "--why", "x", "--yes")
+
+    assert refused.code != 0
+    assert "is set" not in refused.out
+    assert database.value("select count(*) from redrive.audit") == 0
+
+
 def test_a_dead_letter_is_assigned_with_a_why(
     redrive: Redrive, database: Database
 ) -> None:
@@ -236,7 +249,7 @@ def test_a_dead_letter_is_assigned_with_a_why(
         0,
         (
             "redrive: job 999 has no open dead letter; "
-            "redrive job show 999 shows what became of it\n"
+            "redrive job show 999 shows what happened to it\n"
         ),
     )
     assert redrive("dlq", "ls", "--json").json["owner"] == "bo"
@@ -579,6 +592,8 @@ def test_a_schema_that_is_missing_or_too_new_is_78(
     )
     assert redrive("queue", "ls").code == 78
     assert redrive("migrate").code == 78
+    database.rows("update redrive.migrations set serves = 1 where version = 9999")
+    assert "version 9999" in redrive("check").out
     database.rows("drop schema redrive cascade")
     assert redrive("queue", "ls").code == 78
     assert redrive("migrate").code == 0

@@ -15,7 +15,7 @@ import pytest
 
 from redrive import Handlers
 from redrive.cli import main
-from redrive.database.connect import SETTINGS
+from redrive.database.connections.connect import SETTINGS
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters.filter import Filter
 from redrive.rules.payloads.edit import read_patch

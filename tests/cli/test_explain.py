@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from redrive.dead_letters import explain as explaining
+from redrive.dead_letters.analysis import explain as explaining
 from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Sampled

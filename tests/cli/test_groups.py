@@ -236,7 +236,7 @@ def test_m5_groups_are_acknowledged_by_id_and_by_filters(
     assert (by_id.code, by_id.out) == (0, "a1a1 is acknowledged by tester\n")
     assert by_id.err == (
         "redrive: job 999 has no open dead letter; "
-        "redrive job show 999 shows what became of it\n"
+        "redrive job show 999 shows what happened to it\n"
     )
     assert held() == {"a1a1": "tester", "b2b2": None}
     shown = redrive("dlq", "show", str(first), "--json").json

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from redrive.cli.main import main
-from redrive.dead_letters import campaign
+from redrive.dead_letters.campaigns import campaign
 from tests import pages
 from tests.factories import (
     bury,

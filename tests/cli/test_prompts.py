@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaigns import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from tests.factories import bury, claim, complete, make_dead_letter, make_worker

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from redrive.cli.main import main
-from redrive.cli.operations import quickstart
+from redrive.cli.operations.development import quickstart
 from tests.commands import commands
 from tools import first_minutes
 

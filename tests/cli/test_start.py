@@ -19,7 +19,7 @@ NEVER = (
     "redrive.handlers",
     "redrive.worker",
     "redrive.rules.payloads.redact",
-    "redrive.dead_letters.campaign",
+    "redrive.dead_letters.campaigns.campaign",
 )
 """What `queue ls` has no use for."""
 

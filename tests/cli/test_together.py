@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from redrive.dead_letters import campaign
-from redrive.dead_letters import together as driver
+from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns import together as driver
+from redrive.dead_letters.campaigns.together import Together
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.together import Together
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.dead_letters.together import is_over

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.cli.operations import top
+from redrive.cli.operations.monitoring import top
 from redrive.observability.series import now_of, read_queues
 from redrive.rules.sparkline import sparkline
 from redrive.rules.times import HOUR, MINUTE, period

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from redrive.console.app import application
 from redrive.console.security.access import Access, Proxy, Role, Tokens, networks
 from redrive.console.security.logins import Logins
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from tests.postgres import Database
 
 TOKENS = {"vera": Role.VIEWER, "olaf": Role.OPERATOR, "anna": Role.APPROVER}

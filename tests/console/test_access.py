@@ -27,7 +27,7 @@ from redrive.console.security.access import (
     group_roles,
     networks,
 )
-from redrive.dead_letters.campaign import plan
+from redrive.dead_letters.campaigns.campaign import plan
 from redrive.dead_letters.filter import Filter
 from redrive.errors import InvalidJob, SettingsError
 from redrive.observability.tracing import Tracing

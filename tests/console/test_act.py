@@ -11,7 +11,7 @@ from itsdangerous import URLSafeTimedSerializer
 from starlette.testclient import TestClient
 
 from redrive.console.security.act_links import LINK_SECONDS, ActLinks
-from redrive.dead_letters import campaign
+from redrive.dead_letters.campaigns import campaign
 from redrive.dead_letters.filter import Filter
 from tests.console.conftest import Site, act, csrf
 from tests.factories import make_dead_letter

@@ -15,8 +15,8 @@ import uvicorn
 from redrive.console.app import application, listen
 from redrive.console.security.access import Access, Principal, Role
 from redrive.console.security.logins import Logins
-from redrive.database.address import Address
-from redrive.dead_letters.campaign import pause, plan, start
+from redrive.database.connections.address import Address
+from redrive.dead_letters.campaigns.campaign import pause, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.payloads.facts import facts_of

@@ -17,8 +17,8 @@ from redrive.console.app import application
 from redrive.console.security.access import Role
 from redrive.console.security.logins import Logins
 from redrive.console.streams import Streams, Update
-from redrive.database.address import Address
-from redrive.dead_letters.campaign import plan
+from redrive.database.connections.address import Address
+from redrive.dead_letters.campaigns.campaign import plan
 from redrive.dead_letters.filter import Filter
 from redrive.handlers import Handlers
 from tests.console.conftest import Site, act, csrf, login

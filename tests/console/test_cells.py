@@ -11,14 +11,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from redrive.cli.operations.console import _guarded
+from redrive.cli.operations.processes.console import _guarded
 from redrive.console.app import NO_ANSWER, application
 from redrive.console.pages import cells as pages
 from redrive.console.security import logins as connections
 from redrive.console.security import sessions
 from redrive.console.security.access import COOKIE, Role
 from redrive.console.security.logins import Logins
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.database.embedded import NEWEST
 from redrive.errors import SettingsError
 from redrive.settings import load

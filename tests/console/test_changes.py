@@ -12,7 +12,7 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from redrive.dead_letters import campaign
+from redrive.dead_letters.campaigns import campaign
 from tests.console.conftest import Site, act, csrf
 from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs
 

@@ -12,9 +12,9 @@ from redrive.console.charts import axes
 from redrive.console.charts.chart import SECONDS, Chart, Line, Mark
 from redrive.console.charts.draw import draw
 from redrive.console.charts.span import Span, covering, read
+from redrive.console.pages.sections.timeline import headline, timeline
 from redrive.console.pages.system import MOST_OF_WORKER, MOST_WORKERS
-from redrive.console.pages.timeline import headline, timeline
-from redrive.dead_letters.campaign import plan, start
+from redrive.dead_letters.campaigns.campaign import plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from redrive.cli.operations.console import _guarded
-from redrive.dead_letters.campaign import plan
+from redrive.cli.operations.processes.console import _guarded
+from redrive.dead_letters.campaigns.campaign import plan
 from redrive.dead_letters.filter import Filter
 from redrive.errors import SettingsError
 from redrive.settings import load

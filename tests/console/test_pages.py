@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from redrive.cli.main import cli
 from redrive.console.app import application
 from redrive.console.links import Links
-from redrive.console.pages.figures import troubles
+from redrive.console.pages.sections.figures import troubles
 from redrive.console.query import name_of
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import edit as edits

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from redrive.console.pages import series
+from redrive.console.pages.json_api import series
 from redrive.observability.series import each_point, now_of, shortest
 from tests.cli.test_series import FIELDS, recorded
 from tests.console.conftest import Site

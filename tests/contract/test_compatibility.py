@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from redrive.database.migrate import OLDEST_SERVER, migrations
+from redrive.database.schema.migrate import OLDEST_SERVER, migrations
 from tests.sql.test_migrations import RELEASED
 
 ROOT = Path(__file__).parents[2]

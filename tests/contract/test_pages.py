@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from redrive.cli.main import cli
-from redrive.database import cells
+from redrive.database.connections import cells
 from redrive.gateway import file as gateway
 from redrive.handlers.targets import file as targets
 from redrive.settings import PREFIX, Settings

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from redrive.cli.main import main
-from redrive.cli.operations import dev
+from redrive.cli.operations.development import dev
 from tests.demo.conftest import SECONDS, Place
 from tests.flow.harness import wait_for
 from tests.postgres import Database

@@ -138,7 +138,7 @@ def fork(arguments: Sequence[str], environment: Mapping[str, str], log: Path) ->
 
 
 def _serve() -> None:
-    import redrive.cli.operations.worker
+    import redrive.cli.operations.processes.worker
     import redrive.settings  # noqa: F401 # for those that are forked
 
     for line in sys.stdin:

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from redrive.cli.main import main
 from redrive.database.embedded import EmbeddedPostgres, free_port, guarded
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from redrive.enqueue import enqueue
 from tests.factories import redrive, silence
 from tests.flow import look

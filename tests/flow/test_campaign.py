@@ -9,7 +9,7 @@ from bisect import bisect_left
 
 import pytest
 
-from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaigns import campaign as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from tests.factories import make_dead_letters

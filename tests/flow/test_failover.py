@@ -20,9 +20,9 @@ import psycopg
 import pytest
 
 from redrive import enqueue
-from redrive.database.connect import connect
+from redrive.database.connections.connect import connect
+from redrive.database.connections.link import Link, Watchdog
 from redrive.database.embedded import free_port
-from redrive.database.link import Link, Watchdog
 from redrive.worker import store
 from tests.factories import make_worker
 from tests.flow import look
@@ -31,6 +31,7 @@ from tests.postgres import Session
 from tests.replicas import Replicas, replicas
 
 LINKS = ["redrive heartbeat", "redrive heartbeat", "redrive worker", "redrive worker"]
+pytestmark = pytest.mark.waits
 
 
 @pytest.fixture
@@ -85,7 +86,6 @@ def test_a_host_that_hangs_is_passed_by_after_the_time_the_url_allows(pair: Repl
     assert 2 <= waited < 10  # what it is where the URL says nothing
 
 
-@pytest.mark.waits
 @pytest.mark.parametrize("fence", ["immediate", "fast", "freeze"])
 def test_a_failover_and_back_lose_nothing_and_leave_nothing_stuck(
     pair: Replicas, tmp_path: Path, fence: str

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from redrive import enqueue
-from redrive.database import address
-from redrive.database.connect import connect
-from redrive.database.link import Link, Watchdog
-from redrive.database.trouble import Trouble, trouble
+from redrive.database.connections import address
+from redrive.database.connections.connect import connect
+from redrive.database.connections.link import Link, Watchdog
+from redrive.database.connections.trouble import Trouble, trouble
 from redrive.enqueue import enqueue_many
 from tests.flow import look
 from tests.flow.harness import Entry, Workers, alive, wait_for

@@ -14,8 +14,8 @@ from redrive import enqueue, enqueue_many
 from redrive.worker import store
 from redrive.worker.channel import Channel
 from redrive.worker.shared_state import SharedState
-from redrive.worker.supervisor.runners.os_process import OsProcess
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.os_process import OsProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from tests.factories import holders, silence
 from tests.flow import look
 from tests.flow.harness import Workers, declare_lost, kill, wait_for

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from redrive import enqueue
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.observability.metrics import Metrics
 from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.upkeep import maintenance

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.observability.metrics import Metrics
 from redrive.worker import store
 from redrive.worker.supervisor.polling import MANY_WORKERS, Polling, longest_seconds

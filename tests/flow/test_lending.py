@@ -7,11 +7,11 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
-from redrive.database import address
-from redrive.database import link as links
-from redrive.database.connect import OwnConnection, connect
-from redrive.database.link import GuestLink, Link
-from redrive.database.trouble import Trouble, trouble
+from redrive.database.connections import address
+from redrive.database.connections import link as links
+from redrive.database.connections.connect import OwnConnection, connect
+from redrive.database.connections.link import GuestLink, Link
+from redrive.database.connections.trouble import Trouble, trouble
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 

@@ -19,8 +19,8 @@ from redrive.encryption import (
     open_noted,
     open_payload,
 )
-from redrive.live_jobs import moves
-from redrive.live_jobs.moves import Done, Move
+from redrive.live_jobs.cell_moves import moves
+from redrive.live_jobs.cell_moves.moves import Done, Move
 from tests.factories import (
     bury,
     claim,
@@ -166,6 +166,28 @@ def test_a_stopped_mover_cannot_go_on_after_another_has_ended_the_move(
     with pytest.raises(psycopg.Error, match="move: it has ended"):
         list(stalled)
     assert places(cells)[0] == {"7": 1}
+
+
+def test_a_mover_does_not_end_a_move_from_which_another_has_taken_out_jobs(
+    cells: tuple[Database, Database],
+) -> None:
+    """The first mover has lost its lock, and has nothing left to carry."""
+    eu, us = cells
+    worker = make_worker(eu.conn)
+    make_job(eu.conn, "a", tenant=KEY, idempotency_key="done")
+    assert complete(eu.conn, worker, *claim(eu.conn, worker, 1))
+    first = moves.run(eu.session().conn, us.session().conn, THERE)
+    assert [done.keys for done in islice(first, 3)][-1] == 1  # its end comes next
+    everything = fill(eu.conn)
+    second = moves.run(eu.session().conn, us.session().conn, THERE)
+    while not moves.look(eu.conn, us.conn, KEY).taken:
+        next(second)
+
+    list(first)
+
+    assert places(cells) == [{}, {}, dict.fromkeys(everything, 1)]
+    with pytest.raises(psycopg.Error, match="move: it has ended"):
+        list(second)
 
 
 def test_jobs_behind_a_running_job_wait_for_it_and_run_after_it(

@@ -12,8 +12,8 @@ import pytest
 
 from redrive import enqueue
 from redrive.encryption import Whose, configured, open_payload
-from redrive.live_jobs import give_up, moves
-from redrive.live_jobs.give_up import Returned
+from redrive.live_jobs.cell_moves import give_up, moves
+from redrive.live_jobs.cell_moves.give_up import Returned
 from tests.factories import (
     claim,
     complete,

@@ -11,7 +11,7 @@ import pytest
 from redrive import enqueue_many
 from redrive.cli.main import main
 from redrive.console.agents.desk import Budget, Desk
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.dead_letters.proposals import Agent
 from tests.console.conftest import Site
 from tests.flow.harness import Workers

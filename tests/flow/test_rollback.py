@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.database.migrate import latest
+from redrive.database.schema.migrate import latest
 from tests.flow.harness import ROOT, Worker, Workers, wait_for, workers_on
 from tests.postgres import Server, Session, connect
 

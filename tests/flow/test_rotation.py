@@ -17,10 +17,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from redrive import enqueue, enqueue_many
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
+from redrive.database.connections.link import Link
+from redrive.database.connections.trouble import Trouble, trouble
 from redrive.database.embedded import free_port
-from redrive.database.link import Link
-from redrive.database.trouble import Trouble, trouble
 from redrive.errors import SettingsError
 from tests.flow.harness import ROOT, Workers, wait_for, workers_on
 from tests.postgres import Database, Server

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from redrive.database.embedded import EmbeddedPostgres, free_port
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from tests.flow.harness import Worker, Workers, wait_for, workers_on
 from tests.postgres import SETTINGS, Database, guarded
 

@@ -8,7 +8,7 @@ import pytest
 
 from redrive import enqueue
 from redrive.cli import main
-from redrive.live_jobs import standing
+from redrive.live_jobs.surroundings import standing
 from tests.flow.harness import Worker, Workers, wait_for
 from tests.flow.test_limits import set_limit
 from tests.postgres import Connection, Database

@@ -22,9 +22,9 @@ from typing import Any, LiteralString
 import pika.exceptions
 import psycopg
 
-from redrive.database.connect import connect
+from redrive.database.connections.connect import connect
 from redrive.database.embedded import NEWEST, EmbeddedPostgres
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from tests.flow.harness import Worker
 from tests.gateway.broker import Broker
 from tests.postgres import guarded

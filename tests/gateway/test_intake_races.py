@@ -4,8 +4,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from redrive.database.address import Address
-from redrive.database.connect import connect
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import connect
 from redrive.dead_letters import imports
 from redrive.gateway.batch import digest_of
 from redrive.gateway.file import RabbitMQ

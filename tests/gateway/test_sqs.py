@@ -131,6 +131,7 @@ def test_messages_come_in_and_go_back(
     }
     assert {row[5] for row in letters(database)} == {"sqs.mail"}
     assert {row[6] for row in letters(database)} == {"received too often"}
+    assert database.column("select attempts from redrive.dead_letters") == [1, 1]
     assert redrive(*SEND_BACK).code == 0
     wait_for(lambda: queues.waiting(queues.work) == 2)
     found = {message["Body"]: message for message in queues.receive(600)}

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.database.embedded import free_port
 from redrive.observability.stats import READ_SECONDS, DatabaseStats
 from redrive.worker import store

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from redrive.dead_letters import groups
+from redrive.dead_letters.grouping import groups
 from redrive.worker import store
 from tests.factories import (
     Claimed,

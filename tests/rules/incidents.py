@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from redrive.dead_letters.explain import MIN_DAYS
+from redrive.dead_letters.analysis.explain import MIN_DAYS
 from redrive.rules.dead_letters.explain import Base, Finding, Observed, explain
 from redrive.rules.payloads.facts import facts_of
 

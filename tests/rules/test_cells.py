@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive import cell_of
-from redrive.database.cells import read
+from redrive.database.connections.cells import read
 from redrive.errors import SettingsError
 from redrive.settings import load
 

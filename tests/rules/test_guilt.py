@@ -18,7 +18,7 @@ from redrive.worker.protocol import Dependency, Kind, Report
 from redrive.worker.supervisor.held import Batch, Claim, ClaimedJob
 from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.runners.breakers import MAX_REFUNDS, Breakers, Standing
-from redrive.worker.supervisor.runners.crash import Crash, decide_crash
+from redrive.worker.supervisor.runners.crashes.crash import Crash, decide_crash
 
 LOST = made_up("RunnerLost", "killed", Category.LOST, "k")
 COUNT = st.integers(1, 10)

@@ -43,15 +43,15 @@ from redrive.worker.supervisor.kinds import KnownKinds
 from redrive.worker.supervisor.polling import (
     Polling,
 )
-from redrive.worker.supervisor.runners.capacity import (
+from redrive.worker.supervisor.runners.dispatching.capacity import (
     AHEAD_SECONDS,
     MAX_AHEAD_SECONDS,
     MOST_AHEAD,
     Capacity,
 )
-from redrive.worker.supervisor.runners.dispatch import Dispatch
-from redrive.worker.supervisor.runners.held_jobs import HeldJobs
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
+from redrive.worker.supervisor.runners.process.held_jobs import HeldJobs
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from redrive.worker.supervisor.telemetry import Telemetry
 
 FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})

@@ -4,7 +4,7 @@ import pytest
 
 from redrive.errors import SettingsError
 from redrive.settings import load
-from redrive.worker.supervisor.runners.environment import handed_over
+from redrive.worker.supervisor.runners.process.environment import handed_over
 
 WORKERS = {
     "PATH": "/bin",

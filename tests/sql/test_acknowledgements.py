@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from redrive.dead_letters import groups
-from redrive.dead_letters.acknowledgements import acknowledge, unacknowledge
+from redrive.dead_letters.grouping import groups
+from redrive.dead_letters.grouping.acknowledgements import acknowledge, unacknowledge
 from redrive.dead_letters.triage import assign, dismiss, reopen
 from tests.factories import bury, claim_one, failure, make_job, make_worker
 from tests.postgres import Database

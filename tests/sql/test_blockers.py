@@ -9,9 +9,9 @@ from typing import Any, LiteralString
 
 import pytest
 
-from redrive.database.blockers import statement
-from redrive.database.connect import OwnConnection
-from redrive.database.migrate import latest, migrate, require
+from redrive.database.connections.connect import OwnConnection
+from redrive.database.schema.blockers import statement
+from redrive.database.schema.migrate import latest, migrate, require
 from redrive.errors import SchemaError
 from tests.flow.harness import wait_for
 from tests.postgres import Server, embedded

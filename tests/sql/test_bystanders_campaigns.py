@@ -5,7 +5,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaign import cancel, drive, plan, start
+from redrive.dead_letters.campaigns.campaign import cancel, drive, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from redrive.worker.exchange import Lane

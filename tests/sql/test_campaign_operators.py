@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import drive, plan, start
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.campaign import drive, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from tests.factories import (

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import drive, plan, show, start
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.campaign import drive, plan, show, start
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
 from redrive.rules.dead_letters.terms import Terms

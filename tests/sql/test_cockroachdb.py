@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from redrive.database.connect import connect
-from redrive.database.migrate import migrate
+from redrive.database.connections.connect import connect
+from redrive.database.schema.migrate import migrate
 from redrive.errors import SchemaError
 
 VERSION = b"v24.3.1"

@@ -19,8 +19,8 @@ from redrive.database.arrays import (
     Smallints,
     Texts,
 )
-from redrive.database.connect import connect
-from redrive.database.link import Link
+from redrive.database.connections.connect import connect
+from redrive.database.connections.link import Link
 from redrive.worker.exchange import EPOCH
 from tests.postgres import Database
 

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from redrive.database.link import Link
-from redrive.dead_letters import campaign
+from redrive.database.connections.link import Link
+from redrive.dead_letters.campaigns import campaign
 from redrive.dead_letters.filter import Filter
 from redrive.enqueue import enqueue, enqueue_many
 from redrive.rules.dead_letters.terms import Terms

@@ -8,8 +8,8 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.database.connect import connect
-from redrive.database.migrate import LOCK_KEY, installed, latest, migrate
+from redrive.database.connections.connect import connect
+from redrive.database.schema.migrate import LOCK_KEY, installed, latest, migrate
 from redrive.errors import SchemaError
 from redrive.worker import store
 from tests.factories import make_dead_letter, make_job

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaign import drive, pause, plan, start
+from redrive.dead_letters.campaigns.campaign import drive, pause, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.rules.dead_letters.terms import Terms
 from tests.factories import (

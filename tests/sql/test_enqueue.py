@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.database.migrate import functions
+from redrive.database.schema.migrate import functions
 from redrive.enqueue import COPIED, enqueue_many, enqueue_reporting
 from redrive.enqueue import ENQUEUE as FROM_PYTHON
 from redrive.errors import InvalidJob

@@ -12,15 +12,15 @@ import psycopg
 import pytest
 from psycopg.errors import LockNotAvailable
 
-from redrive.database.connect import OwnConnection, connect
-from redrive.database.link import Link
-from redrive.database.trouble import refusal
+from redrive.database.connections.connect import OwnConnection, connect
+from redrive.database.connections.link import Link
+from redrive.database.connections.trouble import refusal
 from redrive.observability.metrics import Metrics
 from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.exchange import START, ClaimRequest, LaneClaim, Settlements
 from redrive.worker.exchange import exchange as exchange_of_worker
-from redrive.worker.protocol import Checkpoint, CheckpointKept, Report
-from redrive.worker.store import Registration
+from redrive.worker.protocol import Checkpoint, CheckpointKept, Report, SideEffect
+from redrive.worker.store import Registration, retire
 from redrive.worker.supervisor.claiming import apart
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
@@ -319,6 +319,17 @@ def test_a_claim_that_the_server_refuses_keeps_the_identity(
     assert [held.id for held in next_ones] == ids[jobs : 2 * jobs]
 
 
+def raise_at(database: Database, trigger: LiteralString, body: LiteralString) -> None:
+    """Let a user's trigger do this for each row."""
+    database.conn.execute(
+        "create function public.refuse() returns trigger language plpgsql security definer"
+        f" as $$begin {body} end$$"
+    )
+    database.conn.execute(
+        f"create {trigger} for each row execute function public.refuse()"
+    )
+
+
 @pytest.mark.parametrize(
     ("trigger", "is_settled"),
     [
@@ -341,13 +352,7 @@ def test_what_is_refused_takes_nothing_with_it_that_was_committed_before(
             for held in exchange.run(time.monotonic(), free_slots=5, linger=0.0)
         ]
     )
-    database.conn.execute(
-        "create function public.refuse() returns trigger language plpgsql"
-        " as $$begin raise lock_not_available; end$$"
-    )
-    database.conn.execute(
-        f"create {trigger} for each row execute function public.refuse()"
-    )
+    raise_at(database, trigger, "raise lock_not_available;")
 
     assert exchange.run(time.monotonic(), free_slots=5, linger=0.0) == []
     assert exchange.is_settling is not is_settled
@@ -400,6 +405,101 @@ def test_completions_that_are_refused_end_otherwise_and_all_others_as_they_did(
         )
         for job in refused
     ]
+
+
+END_SESSION = "perform pg_terminate_backend(pg_backend_pid()); return new;"
+REFUSE_WORKERS = (
+    "alter table redrive.workers add constraint refuse check (name = '') not valid"
+)
+MEND_WORKERS = "alter table redrive.workers drop constraint refuse"
+
+
+def test_a_side_effect_waits_until_the_worker_can_register(
+    database: Database, identity: Identity, exchange: Exchange
+) -> None:
+    make_jobs(database.conn, 1)
+    (job,) = exchange.run(time.monotonic(), free_slots=1, linger=0.0)
+    exchange.tell(job, SideEffect(job.id, job.deliveries, "card charged", "{}"))
+    identity.leave()
+    database.conn.execute(REFUSE_WORKERS)
+
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+    assert identity.me is None
+    database.conn.execute(MEND_WORKERS)
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+
+    assert database.column("select what from redrive.side_effects") == ["card charged"]
+
+
+def test_a_checkpoint_outlives_a_lost_connection_and_a_refused_registration(
+    database: Database, identity: Identity, exchange: Exchange
+) -> None:
+    make_jobs(database.conn, 1)
+    (job,) = exchange.run(time.monotonic(), free_slots=1, linger=0.0)
+    said: list[bool] = []
+    checkpoint = Checkpoint(job.id, job.deliveries, 1, "{}")
+    exchange.keep(job, checkpoint, lambda message: said.append(message.is_kept))
+    raise_at(
+        database,
+        "trigger refuse before insert on redrive.checkpoints",
+        END_SESSION,
+    )
+
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+    assert identity.me is None  # the connection was lost
+    database.conn.execute("drop function public.refuse cascade")
+    database.conn.execute(REFUSE_WORKERS)
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+    assert said == []
+
+    database.conn.execute(MEND_WORKERS)
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+    assert said == [True]
+
+
+def test_a_report_that_surely_failed_counts_as_stale_if_its_job_is_gone(
+    database: Database,
+    identity: Identity,
+    exchange: Exchange,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    make_jobs(database.conn, 1)
+    (job,) = exchange.run(time.monotonic(), free_slots=1, linger=0.0)
+    raise_at(
+        database,
+        "trigger refuse before insert on redrive.failures",
+        "raise lock_not_available;",
+    )
+    unstorable = failure(message="\0")
+    report = Report(job.id, job.deliveries, Outcome.RETRY, failure=unstorable)
+    exchange.ended(job, report)
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+    assert exchange.is_held_up
+    assert identity.me is not None
+    retire(database.conn, identity.me, [])
+
+    while exchange.is_settling:  # what was set aside
+        exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+
+    assert [
+        record.message for record in caplog.records if "stale" in record.message
+    ] == ["stale settlement refused"]
+
+
+def test_the_identity_is_left_if_the_link_is_lost_at_a_report_in_another_form(
+    database: Database, identity: Identity, exchange: Exchange
+) -> None:
+    make_jobs(database.conn, 1)
+    (job,) = exchange.run(time.monotonic(), free_slots=1, linger=0.0)
+    raise_at(database, "trigger refuse before insert on redrive.failures", END_SESSION)
+    unstorable = failure(message="\0")
+    report = Report(job.id, job.deliveries, Outcome.RETRY, failure=unstorable)
+    exchange.ended(job, report)
+
+    exchange.run(time.monotonic(), free_slots=0, linger=0.0)
+
+    assert exchange.is_held_up
+    assert identity.left == {job.worker}
 
 
 def test_jobs_that_are_made_late_outlive_their_connection_and_are_kept_once(

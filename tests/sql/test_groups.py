@@ -5,10 +5,10 @@ from typing import Any, LiteralString
 
 import pytest
 
-from redrive.dead_letters import groups
-from redrive.dead_letters.campaign import plan
+from redrive.dead_letters.campaigns.campaign import plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.triage import dismiss
 from redrive.worker import store
 from tests.factories import (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from psycopg.sql import SQL
 
-from redrive.database.migrate import functions, migrations
-from redrive.live_jobs import moves
+from redrive.database.schema.migrate import functions, migrations
+from redrive.live_jobs.cell_moves import moves
 from tests.postgres import Database
 
 FOLDER = Path(__file__).parents[2] / "sql" / "functions"

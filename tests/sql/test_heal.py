@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from redrive import Handlers, Heal
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import drive, plan, start
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.campaign import drive, plan, start
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
-from redrive.dead_letters.groups import find as find_groups
+from redrive.dead_letters.grouping.groups import find as find_groups
 from redrive.rules.dead_letters.campaign import is_version
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms

@@ -149,6 +149,75 @@ def prepare_delete(session: Session, function: str) -> None:
     session.rows(f"prepare statement as {statement}")  # type: ignore[arg-type]
 
 
+READERS: dict[str, tuple[str, dict[str, str]]] = {
+    "due_v1": (
+        r"return query (with .*?);",
+        {
+            "only_queues": "null::text[]",
+            "at_most": "1000",
+            "cap": "20000",
+            "due_v1.kinds": "null::text[]",
+        },
+    ),
+    "depths_v1": (r"return query (with .*?);", {"first_claim": "0"}),
+    "look_at_campaign_v1": (
+        r"'others_late', \((.*)\)\);",
+        {"queues": "array['default']"},
+    ),
+}
+"""Queries that look for a job that no claim holds, and values of their variables."""
+
+
+@pytest.mark.parametrize("function", READERS)
+def test_to_find_a_job_behind_claimed_ones_costs_the_same_for_each_of_any_number(
+    database: Database, function: str
+) -> None:
+    """Also if the planner expects more claims than fit into its memory."""
+    session, worker = database.session(), make_worker(database.conn)
+    prepare_reader(session, function)
+    costs: list[float] = []
+    for count in (100, 2000):
+        make_jobs(database.conn, count)
+        while claim(database.conn, worker, 100):
+            pass
+        release(database, database.value("select max(id) - 1 from redrive.jobs"))
+        database.rows("analyze redrive.claims, redrive.jobs")
+        database.rows(
+            "update pg_class set reltuples = 1e7 where oid = 'redrive.claims'::regclass"
+        )
+        jobs = database.value("select count(*) from redrive.jobs")
+        costs.append(looks(session, 1, []) / jobs)
+
+    assert costs[1] <= costs[0] * 1.5, costs
+
+
+def release(database: Database, job: int) -> None:
+    """Take a job out of its claim, so that it waits among claimed jobs."""
+    database.rows("update redrive.claims set ids = array_remove(ids, %s)", job)
+    database.rows(
+        "insert into redrive.deltas (queue, kind, event, n)"
+        " select queue, kind, 'released', 1 from redrive.jobs where id = %s",
+        job,
+    )
+    while any(more for _, more in database.rows("select * from redrive.fold_v1()")):
+        pass
+
+
+def prepare_reader(session: Session, function: str) -> None:
+    """Prepare one of READERS as `statement`."""
+    body, settings = session.row(
+        "select prosrc, proconfig from pg_proc where proname = %s", function
+    )
+    for setting in settings:
+        session.rows("select set_config(%s, %s, false)", *setting.split("="))
+    code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
+    pattern, values = READERS[function]
+    statement = re.search(pattern, code)[1]  # type: ignore[index]
+    for name, value in values.items():
+        statement = re.sub(rf"(?<![.\w]){re.escape(name)}(?!\w)", value, statement)
+    session.rows(f"prepare statement as {statement}")  # type: ignore[arg-type]
+
+
 SPECIAL: dict[str, Any] = {
     "special_ids bigint[]": 0,
     "queues text[]": "default",

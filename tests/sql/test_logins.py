@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from tests.postgres import Server
 
 pytestmark = pytest.mark.every_version

@@ -5,7 +5,7 @@ from typing import Any, LiteralString
 
 import pytest
 
-from redrive.dead_letters import campaign
+from redrive.dead_letters.campaigns import campaign
 from redrive.dead_letters.filter import Filter
 from redrive.observability.marks import MOST, read_marks
 from redrive.observability.series import now_of

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import psycopg
 import pytest
 
-from redrive.database.connect import OwnConnection
-from redrive.database.migrate import (
+from redrive.database.connections.connect import OwnConnection
+from redrive.database.schema.migrate import (
     LOCK_KEY,
     ROLES,
     installed,
@@ -223,7 +223,7 @@ def test_an_old_worker_restarts_in_the_middle_of_an_upgrade(
         job = make_job(conn, "work.sync")
         with monkeypatch.context() as patch:
             release_next(patch)
-            patch.setattr("redrive.database.migrate._finish", killed)
+            patch.setattr("redrive.database.schema.migrate._finish", killed)
             with pytest.raises(KeyboardInterrupt):
                 migrate(conn)
         assert installed(conn) == TABLES.version
@@ -347,7 +347,7 @@ def test_it_waits_for_another_one_that_is_at_it(url: str) -> None:
 
 KILLED = """
 import sys, psycopg
-from redrive.database import migrate
+from redrive.database.schema import migrate
 conn = psycopg.connect(sys.argv[1], autocommit=True)
 left, run = int(sys.argv[2]), migrate._run
 def counted(conn, text):

@@ -9,7 +9,7 @@ from typing import LiteralString
 import pytest
 from psycopg import sql
 
-from redrive.database.migrate import (
+from redrive.database.schema.migrate import (
     Migration,
     _ensure_schema,
     _tables,

@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from redrive.dead_letters import owners
-from redrive.dead_letters.owners import Owner, parse_pattern
+from redrive.dead_letters.grouping import owners
+from redrive.dead_letters.grouping.owners import Owner, parse_pattern
 from redrive.errors import InvalidJob
 from tests.postgres import Database
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from redrive.dead_letters import edit
-from redrive.dead_letters.campaign import look, plan
+from redrive.dead_letters.campaigns.campaign import look, plan
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import find, ids
 from redrive.dead_letters.purge import purgeable

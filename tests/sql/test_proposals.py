@@ -6,9 +6,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.dead_letters import campaign as campaigns
 from redrive.dead_letters import edit as edits
 from redrive.dead_letters import proposals
+from redrive.dead_letters.campaigns import campaign as campaigns
 from redrive.dead_letters.edit import Letter
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.proposals import Agent

@@ -2,7 +2,7 @@
 
 import pytest
 
-from redrive.database.publications import publishing, without_identity
+from redrive.database.schema.publications import publishing, without_identity
 from tests.postgres import Database
 
 pytestmark = pytest.mark.every_version

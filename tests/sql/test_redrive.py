@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaign import plan
+from redrive.dead_letters.campaigns.campaign import plan
 from redrive.dead_letters.filter import Filter
 from redrive.enqueue import enqueue_reporting
 from tests.factories import (

@@ -2,7 +2,7 @@
 
 from typing import LiteralString
 
-from redrive.dead_letters import groups
+from redrive.dead_letters.grouping import groups
 from redrive.observability.stats import DatabaseStats
 from redrive.worker import store
 from tests.factories import bury, claim_one, failure, make_job, silence

@@ -7,7 +7,7 @@ from typing import Any, LiteralString
 
 import pytest
 
-from redrive.dead_letters.campaign import drive, plan, show, start
+from redrive.dead_letters.campaigns.campaign import drive, plan, show, start
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import show as letter
 from redrive.rules.dead_letters.obstacles import OBSTACLES, Allow

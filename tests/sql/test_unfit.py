@@ -7,10 +7,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from redrive import Handlers
-from redrive.dead_letters import unfit
-from redrive.dead_letters.campaign import cancel, drive, plan, show, start
+from redrive.dead_letters.campaigns import unfit
+from redrive.dead_letters.campaigns.campaign import cancel, drive, plan, show, start
+from redrive.dead_letters.campaigns.unfit import fault, leave_out
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.unfit import fault, leave_out
 from redrive.rules.dead_letters.terms import Terms
 from tests.factories import make_dead_letter, make_dead_letters
 from tests.postgres import Connection, Database

@@ -6,8 +6,8 @@ from typing import LiteralString
 
 import pytest
 
-from redrive.live_jobs import unhandled as waiting
-from redrive.live_jobs.unhandled import Unhandled
+from redrive.live_jobs.surroundings import unhandled as waiting
+from redrive.live_jobs.surroundings.unhandled import Unhandled
 from redrive.worker import store
 from tests.factories import make_job, make_jobs
 from tests.postgres import Connection, Database

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
-from redrive.database import migrate
-from redrive.database.connect import OwnConnection
-from redrive.database.migrate import Migration
+from redrive.database.connections.connect import OwnConnection
+from redrive.database.schema import migrate
+from redrive.database.schema.migrate import Migration
 
 TODAY = migrate.migrations()
 """The migrations of today's program."""

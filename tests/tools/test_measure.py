@@ -90,6 +90,16 @@ def test_circles_arrows_and_names_are_counted(tree: Path):
     assert figures["names_per_folder"] == {"app": 3, "app/inner": 2}
 
 
+def test_a_folder_that_mostly_holds_subfolders_is_not_the_fullest(tree: Path):
+    write(tree, **{f"{folder}.__init__": "" for folder in ("one", "two", "three")})
+    write(tree, **{"one.inner": "", "one.other": ""})
+
+    figures = measure(tree)
+
+    assert figures["names_per_folder"]["app"] == 4
+    assert figures["names_max"] == 3
+
+
 def test_long_lines_are_a_share_of_those_that_are_not_blank(tree: Path):
     write(tree, one=f"{'a' * 89}\n\n{'b' * 88}  # fmt: skip\n\nc\nd\n")
 

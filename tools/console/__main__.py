@@ -18,8 +18,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from redrive.console.app import application, listen
 from redrive.console.security.access import Access, Principal, Role
 from redrive.console.security.logins import Logins
-from redrive.database.address import Address
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import OwnConnection
 from tools.console import scene
 from tools.generated import ROOT
 from tools.scratch import scratch_postgres

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from redrive.dead_letters import campaign, proposals
 from redrive.dead_letters import edit as edits
+from redrive.dead_letters import proposals
+from redrive.dead_letters.campaigns import campaign
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.proposals import Agent
 from redrive.rules.dead_letters.terms import Terms

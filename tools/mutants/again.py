@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from _pytest.runner import runtestprotocol
 
-from redrive.database.migrate import functions, migrations
+from redrive.database.schema.migrate import functions, migrations
 from tests import postgres
 
 PATIENCE_SECONDS = 60

@@ -79,12 +79,12 @@ public final class Redrive {
             return set("unique_for => make_interval(secs => cast(? as double precision))", value.toNanos() / 1e9);
         }
 
-        /** Fields of the payload that count. */
+        /** Payload fields to compare. */
         public Options uniqueBy(List<String> value) {
             return set("unique_by => cast(? as text[])", value);
         }
 
-        /** Of a unique job: skip or replace. */
+        /** If the unique job exists: skip or replace. */
         public Options onConflict(String value) {
             return set("on_conflict => cast(? as text)", value);
         }

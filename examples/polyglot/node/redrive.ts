@@ -30,9 +30,9 @@ export interface Options {
   delay?: number;
   /** Enqueue only one such job in this time. In seconds. */
   uniqueFor?: number;
-  /** Fields of the payload that count. */
+  /** Payload fields to compare. */
   uniqueBy?: string[];
-  /** Of a unique job: skip or replace. */
+  /** If the unique job exists: skip or replace. */
   onConflict?: "skip" | "replace";
   /** Batch the job belongs to. */
   batch?: string | number | bigint;

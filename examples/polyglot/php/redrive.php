@@ -39,8 +39,8 @@ const ARGUMENTS = [
  * @param array|null $headers JSON object for the handler.
  * @param float|null $delay Do not start for this long. In seconds.
  * @param float|null $uniqueFor Enqueue only one such job in this time. In seconds.
- * @param string[]|null $uniqueBy Fields of the payload that count.
- * @param string|null $onConflict Of a unique job: skip or replace.
+ * @param string[]|null $uniqueBy Payload fields to compare.
+ * @param string|null $onConflict If the unique job exists: skip or replace.
  * @param int|null $batch Batch the job belongs to.
  */
 function enqueue(

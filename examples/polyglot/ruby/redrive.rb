@@ -37,8 +37,8 @@ module Redrive
   # headers:: JSON object for the handler.
   # delay:: Do not start for this long. In seconds.
   # unique_for:: Enqueue only one such job in this time. In seconds.
-  # unique_by:: Fields of the payload that count.
-  # on_conflict:: Of a unique job: skip or replace.
+  # unique_by:: Payload fields to compare.
+  # on_conflict:: If the unique job exists: skip or replace.
   # batch:: Batch the job belongs to.
   def self.enqueue(connection, kind, payload = {}, **options)
     call = ["kind => cast($1 as text)", "payload => cast($2 as jsonb)"]

@@ -78,16 +78,23 @@ def _in_parts(value: Any, depth: int) -> Any:
     if type(value) is dict:
         members = cast("dict[Any, Any]", value).items()
         return {str(name): _plain(one, depth + 1) for name, one in members}
+
     if type(value) in {list, tuple}:
-        return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
+        elements = cast("list[Any]", value)
+        return [_plain(one, depth + 1) for one in elements]
 
     return _description(value)
 
 
 def _description(value: Any) -> dict[str, str]:
     name = f"{type(value).__module__}.{type(value).__qualname__}"
-    text = scrub(str(_saferepr(value, MAX_REPR))[:MAX_REPR])
-    return {OBJECT: name, "repr": text.encode("utf-8", "replace").decode()}
+
+    text = str(_saferepr(value, MAX_REPR))
+    text = scrub(text[:MAX_REPR])
+    # UTF-8 cannot hold half of a surrogate pair.
+    text = text.encode("utf-8", "replace").decode()
+
+    return {OBJECT: name, "repr": text}
 
 
 def restored(payload: Mapping[str, Any]) -> Arguments:
@@ -119,8 +126,8 @@ def _descriptions(path: str, value: Any) -> Iterator[str]:
         if OBJECT in members:
             yield path
     elif isinstance(value, list):
-        members = enumerate(cast("list[Any]", value))
-        parts = [(f"{path}[{n}]", one) for n, one in members]
+        elements = cast("list[Any]", value)
+        parts = [(f"{path}[{n}]", one) for n, one in enumerate(elements)]
 
     for place, one in parts:
         yield from _descriptions(place, one)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from redrive.database.address import Address
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import OwnConnection
 
 Connect = Callable[[], OwnConnection]
 

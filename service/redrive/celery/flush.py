@@ -108,16 +108,19 @@ def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
     """Dismiss dead letters whose task succeeded after the time for a verdict."""
     ends = [outcome["payload"] for outcome in outcomes]
     succeeded = [end for end in ends if end["outcome"] == "succeeded"]
+
     jobs = [end["job"] for end in succeeded]
     sends = [end["send"] for end in succeeded]
 
     # Who can write to the broker can forge a mark, but does not know the token.
     tokens = {(end["job"], end["token"]) for end in succeeded}
     late: set[int] = set()
+    found = rows(conn, _OPEN, jobs, sends, f"{PREFIX}%")
 
-    for row in rows(conn, _OPEN, jobs, sends, f"{PREFIX}%"):
+    for row in found:
         job = row["id"]
-        if (job, token_of(job, row)) in tokens:
+        token = token_of(job, row)
+        if (job, token) in tokens:
             late.add(job)
 
     if late:

@@ -51,7 +51,9 @@ def install(
         msg = f"spool_limit is {spool_limit}; it must be 1 or more"
         raise ValueError(msg)
 
-    directory = Spool(Path(spool or default_directory(app)), spool_limit)
+    path = Path(spool or default_directory(app))
+    directory = Spool(path, spool_limit)
+
     wanted = _about_ends(Receivers(app, directory))
     wanted["worker_init"] = lambda **_: directory.prepare()
 
@@ -63,12 +65,19 @@ def install(
     for name, receiver in wanted.items():
         signal = getattr(_signals, name)
         # By default, a signal does not keep its receivers alive.
-        signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{id(app)}")
+        signal.connect(
+            receiver,
+            weak=False,
+            dispatch_uid=f"redrive:{name}:{id(app)}",
+        )
 
 
 def default_directory(app: Any) -> str:
     """Return the directory of an app's records, for this user."""
-    return DIRECTORY.format(user=os.geteuid(), app=as_name(app.main or "celery")[:100])
+    return DIRECTORY.format(
+        user=os.geteuid(),
+        app=as_name(app.main or "celery")[:100],
+    )
 
 
 def _about_ends(receivers: Receivers) -> dict[str, Receiver]:

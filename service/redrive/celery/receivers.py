@@ -55,9 +55,12 @@ class Receivers:
 
     def succeeded(self, sender: Any, **_: Any) -> None:
         """Report a success, if Redrive has sent the task. Most tasks end here."""
-        mark = getattr(sender.request, MARK, None)
+        request = sender.request
+        mark = getattr(request, MARK, None)
+
         if mark is not None and sender.app is self._app:
-            self._report(sender.request.id, sent_of(mark), None)
+            sent = sent_of(mark)
+            self._report(request.id, sent, None)
 
     @contained
     def failed(  # the arguments of the signal
@@ -77,7 +80,8 @@ class Receivers:
 
         given = Arguments(args or (), kwargs or {})
         named = by_name(sender.run, given)
-        failure = records.failure_of(_original(exception), sender.name, named)
+        original = _original(exception)
+        failure = records.failure_of(original, sender.name, named)
 
         self._end(request, sender.name, failure, given)
 
@@ -85,11 +89,16 @@ class Receivers:
     def revoked(self, sender: Any, request: Any, expired: object, **_: Any) -> None:
         """Report a revoked task, if Redrive has sent it. Others are wanted so."""
         sent = sent_of(getattr(request, MARK, None))
-        if sent is not None and sender.app is self._app:
-            message = "the task expired" if expired else "the task was revoked"
-            kind = records.kind_of(sender.name)
-            failure = made_up("TaskRevoked", message, Category.OTHER, kind)
-            self._report(request.id, sent, failure)
+        if sent is None or sender.app is not self._app:
+            return
+
+        message = "the task was revoked"
+        if expired:
+            message = "the task expired"
+
+        kind = records.kind_of(sender.name)
+        failure = made_up("TaskRevoked", message, Category.OTHER, kind)
+        self._report(request.id, sent, failure)
 
     @contained
     def unknown(self, sender: Any, name: str, id: str, message: Any, **_: Any) -> None:  # noqa: A002 # as Celery has it
@@ -116,7 +125,10 @@ class Receivers:
         task = headers.get("task")
         task_id = headers.get("id")
 
-        if sender.app is self._app and task and task_id:
+        if sender.app is not self._app:
+            return
+
+        if task and task_id:
             text = f"the worker does not accept the message: {message.content_type}"
             error_class = f"celery.{type(exc).__name__}"
             self._dropped(message, task_id, task, error_class, text)
@@ -164,7 +176,8 @@ class Receivers:
     @contained
     def _report(self, task_id: str, sent: Sent | None, failure: Failure | None) -> None:
         if sent is not None:
-            self._put(task_id, sent, records.outcome(sent, failure))
+            record = records.outcome(sent, failure)
+            self._put(task_id, sent, record)
 
     def _put(self, task_id: str, sent: Sent | None, record: Record) -> None:
         try:

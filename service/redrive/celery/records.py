@@ -94,8 +94,12 @@ decode = msgspec.json.Decoder(Record).decode
 
 def name_of(task_id: str, sent: Sent | None) -> str:
     """Return the name of a record; a repeated report has the same."""
-    send = "" if sent is None else f"{sent.job}-{sent.send}-{sent.token}"
-    return hashlib.sha256(f"{task_id}:{send}".encode()).hexdigest()[:32]
+    send = ""
+    if sent is not None:
+        send = f"{sent.job}-{sent.send}-{sent.token}"
+
+    report = f"{task_id}:{send}".encode()
+    return hashlib.sha256(report).hexdigest()[:32]
 
 
 def kind_of(task: str) -> str:
@@ -145,13 +149,16 @@ def failure_of(error: BaseException, task: str, given: Arguments) -> Failure:
 def letter(request: Any, task: str, failure: Failure, given: Arguments) -> Record:
     """Return the record of a task that failed for good; `request` is its Context."""
     where: dict[str, Any] = request.delivery_info or {}
+    queue = where.get("routing_key") or "celery"
+    retries = request.retries or 0
+
     fields: dict[str, Any] = {
         "source_id": request.id,
         "kind": kind_of(task),
-        "queue": as_queue(where.get("routing_key") or "celery"),
+        "queue": as_queue(queue),
         "payload": stored(given),
         "headers": {HEADER: _header(request, task, where)},
-        "attempts": min((request.retries or 0) + 1, MAX_ATTEMPTS),
+        "attempts": min(retries + 1, MAX_ATTEMPTS),
         "died_at": datetime.now(UTC).isoformat(),
     }
     return Record(letter=fields, failure=failure.record())
@@ -175,7 +182,8 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: given[name] for name in KEPT if given.get(name)}
     text = encode(options)
     if len(text) <= MAX_OPTIONS:
-        return {"options": msgspec.json.decode(text)}
+        plain = msgspec.json.decode(text)
+        return {"options": plain}
 
     missing = [name for name in CONTINUED if name in options]
     return {"missing": missing}
@@ -239,4 +247,6 @@ def read_letter(record: Record) -> Imported:
         InvalidJob: it cannot be stored.
     """
     found = Reader(SOURCE).read(record.letter or {})
-    return replace(found, failure=read_failure(record.failure or {}))
+    failure = read_failure(record.failure or {})
+
+    return replace(found, failure=failure)

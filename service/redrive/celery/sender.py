@@ -18,7 +18,7 @@ from redrive.celery.records import (
     outcome_job,
     read_failure,
 )
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.connect import OwnConnection
 from redrive.enqueue import enqueue
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, Handlers, decode_object
@@ -173,7 +173,10 @@ def _arguments_of(payload: dict[str, Any]) -> Arguments:
 
 def _routing(task: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the task came from, as Celery's own retry reads it."""
-    found = {"priority": task["priority"]} if "priority" in task else {}
+    found = {}
+    if "priority" in task:
+        found = {"priority": task["priority"]}
+
     exchange = task.get("exchange")
     key = task.get("routing_key")
     if exchange:

@@ -160,7 +160,8 @@ class Spool:
 
 def _write(path: Path, record: bytes) -> None:
     """Write a new file for this user only, and wait until the disk has it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    descriptor = os.open(path, flags, 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123 # an open descriptor
         file.write(record)
         file.flush()

@@ -18,9 +18,9 @@ from redrive.rules.nearest import nearest
 from redrive.rules.payloads.escape import escaped, escaped_lines
 
 COMMANDS = {
-    "worker": "redrive.cli.operations.worker",
+    "worker": "redrive.cli.operations.processes.worker",
     "migrate": "redrive.cli.operations.migrate",
-    "check": "redrive.cli.operations.check",
+    "check": "redrive.cli.operations.monitoring.check",
     "enqueue": "redrive.cli.jobs.enqueue",
     "job": "redrive.cli.jobs.job",
     "batch": "redrive.cli.jobs.batch",
@@ -31,23 +31,23 @@ COMMANDS = {
     "campaign": "redrive.cli.dead_letters.campaign",
     "proposal": "redrive.cli.dead_letters.proposal",
     "purge": "redrive.cli.dead_letters.purge",
-    "retention": "redrive.cli.operations.retention",
-    "series": "redrive.cli.operations.series",
-    "top": "redrive.cli.operations.top",
+    "retention": "redrive.cli.operations.declarations.retention",
+    "series": "redrive.cli.operations.monitoring.series",
+    "top": "redrive.cli.operations.monitoring.top",
     "audit": "redrive.cli.operations.audit",
     "breaker": "redrive.cli.jobs.breaker",
     "policy": "redrive.cli.jobs.policy",
-    "objective": "redrive.cli.operations.objective",
-    "owner": "redrive.cli.operations.owner",
+    "objective": "redrive.cli.operations.declarations.objective",
+    "owner": "redrive.cli.operations.declarations.owner",
     "cell": "redrive.cli.operations.cell",
-    "exporter": "redrive.cli.operations.exporter",
-    "gateway": "redrive.cli.operations.gateway",
-    "console": "redrive.cli.operations.console",
-    "mcp": "redrive.cli.operations.mcp",
+    "exporter": "redrive.cli.operations.processes.exporter",
+    "gateway": "redrive.cli.operations.processes.gateway",
+    "console": "redrive.cli.operations.processes.console",
+    "mcp": "redrive.cli.operations.processes.mcp",
     "reencrypt": "redrive.cli.operations.reencrypt",
-    "dev": "redrive.cli.operations.dev",
-    "quickstart": "redrive.cli.operations.quickstart",
-    "demo": "redrive.cli.operations.demo",
+    "dev": "redrive.cli.operations.development.dev",
+    "quickstart": "redrive.cli.operations.development.quickstart",
+    "demo": "redrive.cli.operations.development.demo",
 }
 """Maps a command to the module with its function.
 
@@ -62,6 +62,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # as above
         if cmd_name not in COMMANDS:
             return None
+
         module = importlib.import_module(COMMANDS[cmd_name])
         return getattr(module, cmd_name)
 
@@ -73,6 +74,7 @@ class _Group(click.Group):
             suggestion = nearest(name, COMMANDS)
             if suggestion:
                 ctx.fail(f"No such command {name!r}. Did you mean {suggestion!r}?")
+
         return super().resolve_command(ctx, args)
 
 
@@ -103,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     signal.signal(signal.SIGTERM, _stop)
     typed = sys.argv[1:] if arguments is None else list(arguments)
+
     try:
         return _run(typed)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -114,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(escaped_lines(text.getvalue()), err=True, nl=False)
         return Exit.USAGE
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+        # Python flushes stdout at its end, which would fail once more.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         return Exit.DONE
@@ -126,6 +130,7 @@ def _run(arguments: list[str]) -> int:
     result = cli.main(
         args=arguments,
         prog_name="redrive",
+        # Otherwise click prints errors and ends the process with its own exit codes.
         standalone_mode=False,
         color=False if is_colourless else None,  # None: only on a terminal
     )
@@ -134,8 +139,10 @@ def _run(arguments: list[str]) -> int:
 
 def _report(error: BaseException) -> Exit:
     code, text = explain(error)
+    # The text of CannotImport has lines of its own: the place in the user's code.
     escape = escaped_lines if isinstance(error, CannotImport) else escaped
     click.echo(f"redrive: {escape(text)}", err=True)
+
     return code
 
 

@@ -23,19 +23,16 @@ from redrive.console import metrics
 from redrive.console.connections import PageConnection
 from redrive.console.links import Links
 from redrive.console.pages import (
-    act,
-    api,
     campaigns,
     cells,
-    changes,
     dead_letters,
-    export,
     jobs,
     of_one,
-    proposals,
     sign_in,
     system,
 )
+from redrive.console.pages.forms import act, changes, proposals
+from redrive.console.pages.json_api import api, export
 from redrive.console.pages.render import environment
 from redrive.console.security.access import Access, Refused
 from redrive.console.security.guard import Guard
@@ -343,7 +340,9 @@ def _refused(request: Request, error: Exception) -> Response:
 
 def _http(request: Request, error: Exception) -> Response:
     found = cast("HTTPException", error)
-    return _failed(request, found.status_code, str(found.detail))
+    detail = str(found.detail)
+
+    return _failed(request, found.status_code, detail)
 
 
 def _invalid(request: Request, _error: Exception) -> Response:

@@ -55,7 +55,10 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
 
     values: dict[str, Any] = {}
     for field, found in given.items():
-        values[field] = tuple(found) if field in many else found[-1]
+        if field in many:
+            values[field] = tuple(found)
+        else:
+            values[field] = found[-1]
 
     return of(**values)
 
@@ -96,7 +99,8 @@ def _values(field: str, criterion: Criterion, text: str) -> Sequence[Any]:
     if field == "holds":
         return [_condition(text)]
     if criterion.choices:
-        return _choices(name_of(field), text, choices_of(field, criterion))
+        choices = choices_of(field, criterion)
+        return _choices(name_of(field), text, choices)
 
     return [text]
 
@@ -163,7 +167,11 @@ def pairs(chosen: Criteria) -> Iterator[tuple[str, str]]:
 
 def texts(value: Any) -> list[str]:
     """Return the values of a field as texts, one of each."""
-    many = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        many = cast("list[Any]", value)
+    else:
+        many = [value]
+
     return [str(one) for one in many]
 
 
@@ -198,8 +206,13 @@ def _parameters(
     chosen: Chosen, more: Mapping[str, str | None]
 ) -> list[tuple[str, str]]:
     """Return the set fields of a filter, then the other parameters that are set."""
-    given = pairs(chosen) if isinstance(chosen, Criteria) else chosen or ()
-    return [(name, value) for name, value in (*given, *more.items()) if value]
+    if isinstance(chosen, Criteria):
+        given = pairs(chosen)
+    else:
+        given = chosen or ()
+
+    both = (*given, *more.items())
+    return [(name, value) for name, value in both if value]
 
 
 def _flag(name: str, value: str) -> Sequence[str]:

@@ -24,7 +24,7 @@ from redrive.console.security.access import (
 )
 from redrive.console.security.logins import Logins
 from redrive.console.streams import Streams
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.connect import OwnConnection
 from redrive.handlers import Handlers
 from redrive.rules.rows import Row
 

@@ -16,9 +16,9 @@ from typing import Any, LiteralString, NamedTuple, TypeGuard
 import msgspec
 
 from redrive.database.rows import Connection, rows
-from redrive.dead_letters import groups
+from redrive.dead_letters.campaigns.unfit import refusal
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.unfit import refusal
+from redrive.dead_letters.grouping import groups
 from redrive.encryption import (
     MARK,
     SEALED,

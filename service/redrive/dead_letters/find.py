@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any, LiteralString, NamedTuple
 
 from redrive.database.rows import Connection, column, rows
-from redrive.dead_letters import acknowledgements, groups
-from redrive.dead_letters.campaign import MAX_REDRIVES
+from redrive.dead_letters.campaigns.campaign import MAX_REDRIVES
 from redrive.dead_letters.filter import STATES, Filter
+from redrive.dead_letters.grouping import acknowledgements, groups
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
 from redrive.rules.payloads.edit import diff

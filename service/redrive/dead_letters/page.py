@@ -7,9 +7,9 @@ from typing import Any, LiteralString, NamedTuple
 
 from redrive.database.looks import widening
 from redrive.database.rows import Connection, rows
-from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import LISTED, Place, find
+from redrive.dead_letters.grouping import acknowledgements, groups
 from redrive.dead_letters.reveal import reveal
 from redrive.rules.rows import Row
 

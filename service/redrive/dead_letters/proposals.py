@@ -13,10 +13,10 @@ from psycopg.types.json import Jsonb
 
 from redrive.database.rows import Connection, rows, value
 from redrive.dead_letters import edit as edits
-from redrive.dead_letters import groups
-from redrive.dead_letters.campaign import MAX_REDRIVES
+from redrive.dead_letters.campaigns.campaign import MAX_REDRIVES
 from redrive.dead_letters.edit import Letter, Preview
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.grouping import groups
 from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
 from redrive.rules.payloads import edit as rules

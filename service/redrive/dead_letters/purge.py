@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import LiteralString, NamedTuple
 
 from redrive.database.rows import Connection, records, value
-from redrive.dead_letters import groups
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.runs import audited
 
 CHUNK = 500

@@ -15,9 +15,9 @@ from urllib.request import urlopen
 
 from psycopg.conninfo import conninfo_to_dict
 
-from redrive.database import connect
+from redrive.database.connections import connect
 from redrive.database.embedded import EmbeddedPostgres, free_port
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from redrive.demo.home import keep_password
 from redrive.demo.servers import (
     claim,
@@ -68,7 +68,11 @@ class Part:
 
         # The last lines may still be in the pipe.
         self.reader.join(1.0)
-        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        if status < 0:
+            how = f"by signal {-status}"
+        else:
+            how = f"with status {status}"
+
         lines = "\n".join(f"  {line}" for line in self.last)
         msg = f"the {self.name} ended {how}" + (
             f"; its last lines:\n{lines}" if lines else ""

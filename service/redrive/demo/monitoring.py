@@ -34,8 +34,12 @@ def shortened(text: str, faster: int) -> str:
     """Return rules or routes with every duration divided."""
 
     def divide(found: re.Match[str]) -> str:
-        milliseconds = int(found["number"]) * SECONDS[found["unit"]] * 1000 // faster
-        return f"{found['before']}{milliseconds}ms{found['after']}"
+        seconds = int(found["number"]) * SECONDS[found["unit"]]
+        milliseconds = seconds * 1000 // faster
+        before = found["before"]
+        after = found["after"]
+
+        return f"{before}{milliseconds}ms{after}"
 
     return DURATION.sub(divide, text)
 

@@ -28,7 +28,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Accept every request."""
         length = int(self.headers["Content-Length"])
         body = self.rfile.read(length)
-        self._take(self.path, json.loads(body))
+        event = json.loads(body)
+        self._take(self.path, event)
 
         self.send_response(202)
         self.end_headers()

@@ -74,9 +74,12 @@ def stop_postgres(server: EmbeddedPostgres) -> None:
 def _why(server: EmbeddedPostgres, error: subprocess.SubprocessError) -> str:
     """Return the end of the server's log, of what its program said, or the error."""
     lines = last_lines(server.data / "log", 3)
+
     for name in ("stderr", "stdout"):
         output = getattr(error, name, None) or ""
-        lines += str(output).splitlines()[-3:]
+        of_program = str(output).splitlines()
+        lines += of_program[-3:]
+
     return " / ".join(lines) or str(error)
 
 

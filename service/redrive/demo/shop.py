@@ -121,8 +121,9 @@ def accounts(conn: Connection) -> Iterator[Account]:
     booked = _booked(conn)
     totals = (files("redrive.demo") / "control_totals.csv").read_text()
 
+    nothing = (0, Decimal("0.00"))
     for line in csv.DictReader(io.StringIO(totals)):
-        count, amount = booked.get(line["currency"], (0, Decimal("0.00")))
+        count, amount = booked.get(line["currency"], nothing)
         yield Account(
             currency=line["currency"],
             booked=count,

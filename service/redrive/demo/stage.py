@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from redrive.database import connect
+from redrive.database.connections import connect
 from redrive.database.embedded import EmbeddedPostgres, free_port
-from redrive.database.migrate import migrate
 from redrive.database.rows import Connection
+from redrive.database.schema.migrate import migrate
 from redrive.demo import shop
 from redrive.demo.home import keep_password
 from redrive.demo.monitoring import Monitoring
@@ -283,7 +283,8 @@ class Stage:
         socket.create_connection(("127.0.0.1", self.mail_port), 1).close()
 
     def _run(self, name: str, *command: str, stdin: int = subprocess.DEVNULL) -> None:
-        self._processes.start(name, command, self.environment(), stdin=stdin)
+        environment = self.environment()
+        self._processes.start(name, command, environment, stdin=stdin)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of child processes, without the user's settings."""

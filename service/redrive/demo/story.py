@@ -454,7 +454,10 @@ def _type(stage: Stage, command: str, code: int) -> None:
 
 def _show_pages(stage: Stage) -> None:
     """Print the PagerDuty events since the last call."""
-    for event in stage.monitoring.pager.news() if stage.monitoring else ():
+    if not stage.monitoring:
+        return
+
+    for event in stage.monitoring.pager.news():
         if event["event_action"] == "trigger":
             click.secho("\nPagerDuty rings", fg="red", bold=True)
         else:

@@ -6,7 +6,7 @@ import psycopg
 from django.apps import AppConfig
 from django.db.models.signals import pre_migrate
 
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 from redrive.django.database import alias, conninfo
 
 

@@ -152,7 +152,8 @@ def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
         rights &= OF_A_FILE
 
     # It is closed when the command is executed.
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    flags = os.O_PATH | os.O_CLOEXEC
+    place = os.open(path, flags)
     rule = struct.pack("=Qi", rights, place)
     added = libc.syscall(ADD_RULE, rules, BENEATH, rule, 0)
     _called("landlock", added)
@@ -161,7 +162,11 @@ def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
 def _limit(what: int, most: int) -> None:
     """Lower a limit; keep a limit that is lower already."""
     _, hard = resource.getrlimit(what)
-    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if hard == resource.RLIM_INFINITY:
+        limit = most
+    else:
+        limit = min(most, hard)
+
     resource.setrlimit(what, (limit, limit))
 
 

@@ -92,7 +92,8 @@ class ConfinedProcess:
         self._listener = self._received_listener()
         stack.callback(os.close, self._listener)
 
-        for fd in (self._listener, self._errors, self.channel.fileno()):
+        watched = (self._listener, self._errors, self.channel.fileno())
+        for fd in watched:
             if fd >= 0:
                 self._poll.register(fd, select.POLLIN)
 

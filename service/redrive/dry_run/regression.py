@@ -65,7 +65,10 @@ def _where(bundle: Bundle) -> str:
         return ""
 
     place = place_of({"detail": failure.detail})
-    at = f" in {place.module}.{place.function}, line {place.line}" if place else ""
+    at = ""
+    if place:
+        at = f" in {place.module}.{place.function}, line {place.line}"
+
     text = f" with {failure.error_class}{at}"
 
     # The text must neither end the docstring nor escape a character of it.
@@ -74,7 +77,11 @@ def _where(bundle: Bundle) -> str:
 
 def _imports(handlers: str, *, has_time: bool) -> str:
     module, _, attribute = handlers.partition(":")
-    registry = attribute if attribute == "jobs" else f"{attribute} as jobs"
+    if attribute == "jobs":
+        registry = attribute
+    else:
+        registry = f"{attribute} as jobs"
+
     lines = ["from datetime import UTC, datetime", ""] if has_time else []
     lines += ["from redrive.testing import Past, run", ""]
 

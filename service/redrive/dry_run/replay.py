@@ -20,7 +20,7 @@ from redrive.dry_run.scene import SCENE, SEARCH_SECONDS, Request, Result, perfor
 from redrive.encryption import KEYS
 from redrive.handlers import load
 from redrive.worker.runner.process import WITHHELD
-from redrive.worker.supervisor.runners.crash import Crash
+from redrive.worker.supervisor.runners.crashes.crash import Crash
 
 SLACK_SECONDS = SEARCH_SECONDS + 5.0
 """Time for the search of a seed, and for a slow machine."""

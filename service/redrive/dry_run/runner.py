@@ -27,8 +27,8 @@ from redrive.worker.protocol import (
     decode_up,
 )
 from redrive.worker.shared_state import SharedState
-from redrive.worker.supervisor.runners.crash import Crash
-from redrive.worker.supervisor.runners.start import RUNNER
+from redrive.worker.supervisor.runners.crashes.crash import Crash
+from redrive.worker.supervisor.runners.process.start import RUNNER
 
 
 class TookTooLong(Exception):
@@ -144,7 +144,12 @@ def _confined(shared_fd: int, handlers: str) -> ConfinedProcess:
     """Start a runner in confinement."""
 
     def program(fd: int) -> Sequence[str]:
-        numbers = (str(fd), str(shared_fd), "1", str(os.getpid()))
+        numbers = (
+            str(fd),
+            str(shared_fd),
+            "1",
+            str(os.getpid()),
+        )
         # The last three: no file of targets, no facts about the place, no samples.
         return (sys.executable, "-c", RUNNER, *numbers, handlers, "", "{}", "")
 

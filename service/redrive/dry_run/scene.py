@@ -131,7 +131,8 @@ def perform(request: Request, handlers: Handlers) -> Result:
             pdb.post_mortem(errors.last.__traceback__)
 
     if request.test and result.is_same:
-        return msgspec.structs.replace(result, test=_test(request, result.seed))
+        test = _test(request, result.seed)
+        return msgspec.structs.replace(result, test=test)
 
     return result
 

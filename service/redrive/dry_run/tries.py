@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import LiteralString
 
 from redrive.database.rows import Connection, rows
-from redrive.dead_letters.campaign import Plan
+from redrive.dead_letters.campaigns.campaign import Plan
 from redrive.dry_run.runner import ConfinedRunner, Died, TookTooLong
 from redrive.encryption import Whose, shown_failure
 from redrive.handlers import Handlers, decode_object, encode_json
@@ -15,7 +15,7 @@ from redrive.rules.model import Category
 from redrive.rules.rows import Fields, Row
 from redrive.signals import seconds
 from redrive.worker.protocol import Report, Work
-from redrive.worker.supervisor.runners.crash import Crash
+from redrive.worker.supervisor.runners.crashes.crash import Crash
 
 MAX_SECONDS = 10.0
 """Limit for a handler whose policy allows more."""
@@ -143,8 +143,9 @@ class _Trial:
         limit = min(seconds(policy.timeout), MAX_SECONDS)
         work = _work(row)
 
+        patience = limit + SLACK_SECONDS
         try:
-            report = runner.run(work, row["queue"], limit + SLACK_SECONDS)
+            report = runner.run(work, row["queue"], patience)
         except TookTooLong:
             self.close()
             return _made_up(LATE, "", kind)

@@ -84,10 +84,15 @@ class Batch:
 
     def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
         came_back = self._came_back(conn)
-        others = [m for n, m in enumerate(self._messages) if n not in came_back]
+        others: list[Message] = []
+        for n, message in enumerate(self._messages):
+            if n not in came_back:
+                others.append(message)
+
+        returned = [self._messages[n] for n in came_back]
         stored = self._import(conn, others, actor)
 
-        return [self._messages[n] for n in came_back] + stored
+        return returned + stored
 
     def _import(
         self, conn: Connection, messages: Sequence[Message], actor: str
@@ -99,7 +104,8 @@ class Batch:
         letters = list(self._letters(messages, digests, set(known)))
 
         if letters:
-            self._take(conn, [letter for letter, _ in letters], known, actor)
+            new = [letter for letter, _ in letters]
+            self._take(conn, new, known, actor)
 
         return [message for _, message in letters]
 

@@ -27,13 +27,28 @@ def figures(intakes: Sequence[Intake], tally: Tally) -> Iterator[Metric]:
     """Yield the families of all sources."""
     for name, text in TAKEN_IN.items():
         # The default binds this name, not the last one.
-        yield _counter(intakes, name, text, lambda i, n=name: getattr(i.counts, n))
+        yield _counter(
+            intakes,
+            name,
+            text,
+            lambda i, n=name: getattr(i.counts, n),
+        )
 
     for name, text in SENT_BACK.items():
-        yield _counter(intakes, name, text, lambda i, n=name: tally.count(n, i.kind))
+        yield _counter(
+            intakes,
+            name,
+            text,
+            lambda i, n=name: tally.count(n, i.kind),
+        )
 
     errors = "Lost connections to the source or to the database."
-    yield _counter(intakes, "errors", errors, lambda intake: intake.state.errors)
+    yield _counter(
+        intakes,
+        "errors",
+        errors,
+        lambda intake: intake.state.errors,
+    )
     yield _waiting(intakes)
     yield _stalled(intakes)
 
@@ -43,7 +58,9 @@ def _counter(
 ) -> Metric:
     family = CounterMetricFamily(f"redrive_gateway_{name}", text, labels=["source"])
     for intake in intakes:
-        family.add_metric([intake.kind], value(intake))
+        count = value(intake)
+        family.add_metric([intake.kind], count)
+
     return family
 
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import psycopg
 
-from redrive.database.address import Address
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import OwnConnection
 from redrive.errors import SettingsError
 from redrive.gateway import tally
 from redrive.gateway.connect import connect
@@ -222,8 +222,13 @@ def _of_environment() -> Handlers:
 
     url = os.environ.get("REDRIVE_DATABASE_URL", "")
     file = os.environ.get("REDRIVE_DATABASE_URL_FILE")
+
     # The URL comes before the file, as in the settings.
-    address = Address(url, Path(file) if file and not url else None)
+    url_file = None
+    if file and not url:
+        url_file = Path(file)
+
+    address = Address(url, url_file)
 
     directory = os.environ.get(tally.VARIABLE)
     counts = tally.Tally(Path(directory) if directory else None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from redrive.database.address import Address
+from redrive.database.connections.address import Address
 from redrive.database.rows import Connection
 from redrive.dead_letters import imports
 from redrive.errors import InvalidJob, SettingsError

@@ -56,8 +56,9 @@ def letter_of(
     """
     faults: list[InvalidJob] = []
     for payload, header in islice(_forms(message, exact=exact), first, None):
+        headers = header | notes
         try:
-            return _read(message, kind, source_id, payload, header | notes)
+            return _read(message, kind, source_id, payload, headers)
         except InvalidJob as error:
             faults.append(error)
 
@@ -234,7 +235,10 @@ def _body(payload: Mapping[str, Any], form: str) -> bytes:
         return _json(payload[BODY])
 
     text = str(payload[BODY])
-    return text.encode() if form == "text" else _content(text)
+    if form == "text":
+        return text.encode()
+
+    return _content(text)
 
 
 def _json(value: Any) -> bytes:

@@ -331,7 +331,10 @@ def _names(value: object) -> list[str]:
 
 def _bounded(values: list[Any]) -> list[Any]:
     """Return the values if they are small; else none."""
-    return values if len(encode(values)) <= MAX_DEATHS else []
+    if len(encode(values)) <= MAX_DEATHS:
+        return values
+
+    return []
 
 
 def _count(value: object) -> int:

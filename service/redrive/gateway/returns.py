@@ -41,13 +41,18 @@ def returns(
     first one commits. Then a job that is live will fail, and one that has succeeded is
     gone, so that its message is imported like any other.
     """
-    marked = {n: message.mark for n, message in enumerate(messages) if message.mark}
+    marked: dict[int, Mark] = {}
+    for n, message in enumerate(messages):
+        if message.mark:
+            marked[n] = message.mark
+
     genuine = _standing(conn, marked)
     keys: set[str] = set()
 
     for n, mark in genuine.items():
         cause = fingerprint(messages[n]) or ""
-        keys |= {mark.key, mark.cause_key(cause)}
+        keys.add(mark.key)
+        keys.add(mark.cause_key(cause))
 
     conn.execute(_RETURNED, (sorted(keys),))
     # Again, because a job may have succeeded before its key was taken here.
@@ -92,4 +97,7 @@ def _standing(conn: Connection, marked: Mapping[int, Mark]) -> dict[int, Mark]:
         job = row["job"]
         tokens[job] = token_of(job, row)
 
-    return {n: mark for n, mark in marked.items() if tokens.get(mark.job) == mark.token}
+    def is_standing(mark: Mark) -> bool:
+        return tokens.get(mark.job) == mark.token
+
+    return {n: mark for n, mark in marked.items() if is_standing(mark)}

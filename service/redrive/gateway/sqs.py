@@ -165,14 +165,18 @@ def _message(found: Mapping[str, Any]) -> Message:
     system: dict[str, str] = found.get("Attributes", {})
     attributes: dict[str, Any] = dict(found.get("MessageAttributes", {}))
     body = str(found["Body"]).encode()
+
     mark = attributes.pop(MARK, {}).get("StringValue")
+    headers = {name: _encoded(value) for name, value in attributes.items()}
+
     arn = system.get("DeadLetterQueueSourceArn")
+    group = system.get("MessageGroupId")
 
     return Message(
         handle=found["ReceiptHandle"],
         body=body,
-        origin={"queue_arn": arn, "group": system.get("MessageGroupId")},
-        headers={name: _encoded(value) for name, value in attributes.items()},
+        origin={"queue_arn": arn, "group": group},
+        headers=headers,
         death=_death(system, arn),
         source_id=found["MessageId"],
         is_unique=True,
@@ -182,12 +186,20 @@ def _message(found: Mapping[str, Any]) -> Message:
 
 def _death(system: Mapping[str, str], arn: str | None) -> Death:
     """Return what SQS says of a death: it keeps no error."""
+    message = "received too often"
     name = (arn or "").rpartition(":")[2]
+    if name:
+        message += f" from {name}"
+
+    # SQS counts on in the dead letter queue, so one of them is the gateway's own.
+    received = int(system.get("ApproximateReceiveCount", 1)) - 1
+    sent_ms = int(system.get("SentTimestamp", 0))
+
     return Death(
         error_class="sqs.MaxReceiveCount",
-        message=f"received too often from {name}" if name else "received too often",
-        attempts=max(1, int(system.get("ApproximateReceiveCount", 1)) - 1),
-        created_at=instant(int(system.get("SentTimestamp", 0)) / 1000),
+        message=message,
+        attempts=max(1, received),
+        created_at=instant(sent_ms / 1000),
     )
 
 
@@ -202,8 +214,11 @@ def _encoded(attribute: Mapping[str, Any]) -> dict[str, str]:
 def _decoded(attribute: Mapping[str, str]) -> dict[str, Any]:
     value: dict[str, Any] = {"DataType": attribute["type"]}
     if "base64" in attribute:
-        return value | {"BinaryValue": base64.b64decode(attribute["base64"])}
-    return value | {"StringValue": attribute["text"]}
+        value["BinaryValue"] = base64.b64decode(attribute["base64"])
+    else:
+        value["StringValue"] = attribute["text"]
+
+    return value
 
 
 def _attributes(message: Outgoing) -> dict[str, Any]:

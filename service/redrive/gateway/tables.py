@@ -7,6 +7,7 @@ so floats are read and written here.
 """
 
 import struct
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -37,7 +38,10 @@ def read(encoded: bytes, offset: int) -> tuple[dict[Any, Any], int]:
     except Exception:  # noqa: BLE001 # a time out of range, or depth
         return {UNREADABLE: encoded[offset:end]}, end
 
-    return (table if _is_plain(table) else {UNREADABLE: encoded[offset:end]}), end
+    if _is_plain(table):
+        return table, end
+
+    return {UNREADABLE: encoded[offset:end]}, end
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
@@ -45,15 +49,21 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
     if depth > MAX_DEPTH:
         return False
 
+    parts: Iterable[Any] = ()
     if isinstance(value, dict):
         table = cast("dict[Any, Any]", value)
-        names = all(isinstance(name, str) and "\0" not in name for name in table)
-        return names and all(_is_plain(one, depth + 1) for one in table.values())
+        if not all(_is_plain_name(name) for name in table):
+            return False
 
-    if isinstance(value, list):
-        return all(_is_plain(one, depth + 1) for one in cast("list[Any]", value))
+        parts = table.values()
+    elif isinstance(value, list):
+        parts = cast("list[Any]", value)
 
-    return True
+    return all(_is_plain(one, depth + 1) for one in parts)
+
+
+def _is_plain_name(name: object) -> bool:
+    return isinstance(name, str) and "\0" not in name
 
 
 def read_value(encoded: bytes, offset: int) -> tuple[Any, int]:
@@ -62,8 +72,12 @@ def read_value(encoded: bytes, offset: int) -> tuple[Any, int]:
     if layout is None:
         return _read_value(encoded, offset)
 
-    (value,) = struct.unpack_from(layout, encoded, offset + 1)
-    return value, offset + 1 + struct.calcsize(layout)
+    # One octet before the value names its type.
+    begin = offset + 1
+    end = begin + struct.calcsize(layout)
+    (value,) = struct.unpack_from(layout, encoded, begin)
+
+    return value, end
 
 
 def write_value(pieces: list[bytes], value: Any) -> int:

@@ -168,7 +168,11 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
         kind = self._handler.kind
         jobs = ({"kind": kind, "payload": payload, **options} for payload in payloads)
 
-        return enqueue_many_for(lambda _: self._handler, conn, cast("Any", jobs))
+        return enqueue_many_for(
+            lambda _: self._handler,
+            conn,
+            cast("Any", jobs),
+        )
 
 
 # Type checkers cannot choose an overload for an unknown connection type.

@@ -440,4 +440,7 @@ def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str |
     """
     if kind in known:
         return kind
-    return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)
+    return next(
+        (prefix for prefix in prefixes if kind.startswith(prefix[:-1])),
+        None,
+    )

@@ -5,8 +5,8 @@ from typing import Any, LiteralString
 
 from redrive.database.rows import Connection, rows
 from redrive.encryption import MARK, shown_failure, shown_noted
-from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import JobFilter
+from redrive.live_jobs.surroundings.around import Surroundings
 from redrive.rules.attempts.waiting import Code, why
 from redrive.rules.rows import Fields, Row
 

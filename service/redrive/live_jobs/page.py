@@ -5,7 +5,6 @@ from typing import LiteralString, NamedTuple
 
 from redrive.database.looks import widening
 from redrive.database.rows import Connection, column
-from redrive.live_jobs.around import Surroundings
 from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import (
     FIRST_LOOKS,
@@ -16,6 +15,7 @@ from redrive.live_jobs.find import (
     walk,
 )
 from redrive.live_jobs.history import find_ended, live_part
+from redrive.live_jobs.surroundings.around import Surroundings
 from redrive.rules.rows import Row
 
 _QUEUES: LiteralString = """

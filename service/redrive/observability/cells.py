@@ -34,7 +34,8 @@ class CellStats:
         families: dict[str, Metric] = {}
 
         for cell in self._cells:
-            for family in answers.get(cell) or down:
+            of_cell = answers.get(cell) or down
+            for family in of_cell:
                 empty = Metric(family.name, family.documentation, family.type)
                 merged = families.setdefault(family.name, empty)
                 merged.samples += _labelled(family, cell)

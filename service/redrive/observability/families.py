@@ -70,8 +70,11 @@ class Total:
         labels_of: Callable[[Tally], Labels] = attrgetter(*self.labels.values())
 
         for event, sign in self.events.items():
-            for tally in filter(self._counts, tallies[event]):
-                values[labels_of(tally)] += sign * tally.n
+            counted = filter(self._counts, tallies[event])
+
+            for tally in counted:
+                labels = labels_of(tally)
+                values[labels] += sign * tally.n
 
         return values
 

@@ -236,6 +236,7 @@ def _environ(scope: Scope) -> dict[str, str]:
 def _probed(checks: Checks) -> Answer:
     faults = checks()
     lines = [f"{name}: {fault or 'ok'}\n" for name, fault in faults.items()]
-    status = 503 if any(faults.values()) else 200
+    text = "".join(lines)
 
-    return status, PLAIN, "".join(lines).encode()
+    status = 503 if any(faults.values()) else 200
+    return status, PLAIN, text.encode()

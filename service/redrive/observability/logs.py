@@ -47,9 +47,12 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def _event(record: logging.LogRecord) -> str:
     """Return level, event and fields, without the line's end."""
+    level = record.levelname.lower()
+    event = record.getMessage()
     fields = [f"{name}={value}" for name, value in _fields(record).items()]
-    level = f"{record.levelname.lower():7}"
-    return " ".join((level, record.getMessage(), *fields)).rstrip()
+
+    line = " ".join((f"{level:7}", event, *fields))
+    return line.rstrip()
 
 
 def _summary(failure: Fields) -> dict[str, str]:
@@ -119,7 +122,8 @@ class ConsoleFormatter(_Formatter):
             at = f"{DIM}{at}{RESET}"
             event = f"{colour}{event}{RESET}"
 
-        return "\n".join((f"{at} {event}", *self._traceback(record)))
+        lines = (f"{at} {event}", *self._traceback(record))
+        return "\n".join(lines)
 
 
 def set_up(log_format: str | None, level: str) -> None:

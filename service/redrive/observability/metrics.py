@@ -76,8 +76,11 @@ def _bounded(
     if labels in known or len(known) < limit:
         return labels
 
-    named = zip(names, labels, strict=True)
-    folded = tuple(OTHER if name == "kind" else value for name, value in named)
+    by_name = dict(zip(names, labels, strict=True))
+    if "kind" in by_name:
+        by_name["kind"] = OTHER
+
+    folded = tuple(by_name.values())
     if folded in known or len(known) < limit * 1.1:
         return folded
 
@@ -96,7 +99,8 @@ class Counter:
     def add(self, labels: Labels, amount: float = 1) -> None:
         """Add to the count of a label set; past the limit, to that of `other`."""
         labels = _bounded(labels, self.labels, self._values, MAX_LABEL_SETS)
-        self._values[labels] = self._values.get(labels, 0) + amount
+        before = self._values.get(labels, 0)
+        self._values[labels] = before + amount
 
     def create(self, labels: Labels) -> None:
         """Export a label set as 0; increase() does not see a step from nothing."""
@@ -153,7 +157,8 @@ class Histogram:
         self.documentation = documentation
         self.labels = labels
         self.buckets = buckets
-        self._bounds = (*(str(float(bound)) for bound in buckets), "+Inf")
+        bounds = [str(float(bound)) for bound in buckets]
+        self._bounds = (*bounds, "+Inf")
 
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = defaultdict(float)
@@ -172,7 +177,8 @@ class Histogram:
         counts = self._counts.get(labels)
         if counts is None:
             labels = _bounded(labels, self.labels, self._counts, MAX_HISTOGRAMS)
-            counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
+            zeros = [0] * (len(self.buckets) + 1)
+            counts = self._counts.setdefault(labels, zeros)
 
         ordered = sorted(values)
         self._count(ordered, counts)
@@ -218,7 +224,10 @@ class Histogram:
         cumulative = zip(self._bounds, accumulate(counts), strict=True)
         for place, (bound, count) in enumerate(cumulative):
             exemplar = self._exemplars.get((labels, place))
-            yield (bound, count) if exemplar is None else (bound, count, exemplar)
+            if exemplar is None:
+                yield bound, count
+            else:
+                yield bound, count, exemplar
 
 
 class Metrics:

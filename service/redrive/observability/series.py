@@ -128,7 +128,14 @@ def each_point(
     for since in slices.starts():
         until = min(since + slices.step, period.until)
         part = period._replace(since=since, until=until)
-        yield from read_series(conn, part, queue, kind, by_queue=True, by_kind=True)
+        yield from read_series(
+            conn,
+            part,
+            queue,
+            kind,
+            by_queue=True,
+            by_kind=True,
+        )
 
 
 def read_queues(
@@ -170,7 +177,9 @@ def shortest(
     """
     now = now_of(conn)
     since = max(since, now - HOURS_KEPT)
-    return times.period(since, min(until or now, now), now, ALL)
+    until = min(until or now, now)
+
+    return times.period(since, until, now, ALL)
 
 
 def filled(points: Sequence[Point], period: Period) -> list[Point]:

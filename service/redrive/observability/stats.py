@@ -20,8 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from psycopg.rows import namedtuple_row
 
-from redrive.database.address import Address
-from redrive.database.link import Link, Watchdog
+from redrive.database.connections.address import Address
+from redrive.database.connections.link import Link, Watchdog
 from redrive.observability.families import (
     COUNTERS,
     DLQ_DEPTH,
@@ -155,6 +155,8 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
         yield _counter(total, total.add_up(tallies, kinds))
 
     depths = DLQ_DEPTH.add_up(by_event(by_current_queue(snapshot)), kinds)
+    # A dead letter that somebody inserted by hand, such as from a backup, was not counted
+    # when it came. It is counted when it leaves.
     shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
     yield _gauge(
         DLQ_DEPTH.name,
@@ -182,7 +184,11 @@ def _counter(total: Total, values: Values) -> Metric:
     that, and every process exports the same. If the old values were kept, new deaths
     would be hidden until the counter has passed them.
     """
-    family = CounterMetricFamily(total.name, total.help, labels=tuple(total.labels))
+    family = CounterMetricFamily(
+        total.name,
+        total.help,
+        labels=tuple(total.labels),
+    )
     for labels, value in values.items():
         family.add_metric(labels, value)
 

@@ -24,8 +24,10 @@ def traceback_lines(
     """
     detail = failure["detail"]
     for frame in detail.get("stack", ()):
+        is_dimmed = colours and not frame["own"]
+
         for line in _frame(frame, secrets):
-            yield f"{DIM}{line}{RESET}" if colours and not frame["own"] else line
+            yield f"{DIM}{line}{RESET}" if is_dimmed else line
 
     raised = _summary(failure)
     yield f"{RED}{raised}{RESET}" if colours else raised
@@ -42,7 +44,8 @@ def _frame(frame: Fields, secrets: Collection[str]) -> Iterator[str]:
     linecache.checkcache(file)  # it may have been edited since
     source = linecache.getline(file, line or 0).strip()
     if source:
-        yield escaped(f"    {scrub(source[:MAX_SOURCE], secrets)}")
+        shown = scrub(source[:MAX_SOURCE], secrets)
+        yield escaped(f"    {shown}")
 
 
 def _summary(error: Fields) -> str:

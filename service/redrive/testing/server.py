@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 
 from redrive.database.embedded import NEWEST, THROWAWAY, EmbeddedPostgres, guarded
-from redrive.database.migrate import migrate
+from redrive.database.schema.migrate import migrate
 
 UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """Faster settings without durability; the data is deleted after the tests."""

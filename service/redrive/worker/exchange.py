@@ -22,7 +22,7 @@ from redrive.database.arrays import (
     Smallints,
     Texts,
 )
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.connect import OwnConnection
 from redrive.worker.protocol import Report, Returned
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -368,7 +368,10 @@ def _send_completions(
 def _completed(cursor: Cursor) -> set[int] | None:
     """Return the ids that were ours to complete; None = all of them."""
     (ids,) = cursor.fetchone() or (None,)
-    return None if ids is None else set(ids)
+    if ids is None:
+        return None
+
+    return set(ids)
 
 
 def _send_reports(
@@ -411,7 +414,10 @@ def _send_claim(
     with _transaction(conn, commits and claim.is_large):
         _claiming(conn).execute(_CLAIM, parameters, prepare=True)
 
-    return _read(conn, claim) if claim.is_large else None
+    if claim.is_large:
+        return _read(conn, claim)
+
+    return None
 
 
 def _read(conn: OwnConnection, claim: ClaimRequest) -> Cursor:

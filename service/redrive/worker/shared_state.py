@@ -46,7 +46,11 @@ class SharedState:
         self.slots = slots
         self._ring_at = SLOTS + 3 * slots
         size = WORD * (self._ring_at + 2 * RING)
-        self.fd = _unnamed_file(size) if fd is None else fd
+        if fd is None:
+            self.fd = _unnamed_file(size)
+        else:
+            self.fd = fd
+
         self._memory = mmap.mmap(self.fd, size)
         self._words = memoryview(self._memory).cast("q")
         self._starts = 0
@@ -95,8 +99,14 @@ class SharedState:
         A start may be that of the slot's next job, but never that of an earlier one.
         """
         words = self._words[SLOTS : self._ring_at].tolist()
-        slots = (Running(*words[at : at + 3]) for at in range(0, len(words), 3))
-        return [running for running in slots if running.id]
+        running: list[Running] = []
+
+        for at in range(0, len(words), 3):
+            slot = Running(*words[at : at + 3])
+            if slot.id:
+                running.append(slot)
+
+        return running
 
     def completed(self) -> set[tuple[int, int]]:
         """Supervisor: return the last completed jobs, as (id, deliveries)."""

@@ -196,6 +196,7 @@ def keep_checkpoints(
     # The last column is the share, which only progress has.
     *columns, _ = map(list, zip(*noted, strict=True))
     found = conn.execute(_KEEP_CHECKPOINTS, columns)
+
     return {(job, delivery): is_kept for job, delivery, is_kept in found}
 
 
@@ -234,7 +235,11 @@ def lanes(
 
     Each has the seconds until its next job is due.
     """
-    wanted = None if queues is None else list(queues)
+    if queues is None:
+        wanted = None
+    else:
+        wanted = list(queues)
+
     found = conn.execute(_LANES, (wanted,), prepare=True).fetchall()
     return [
         (Lane(priority, queue, lane), due_in) for queue, priority, lane, due_in in found

@@ -64,15 +64,17 @@ begin
                       and j.state = 'dead_again') as d(dead)))
         where o.id = c.id returning * into c;
     end if;
-    -- Count the released jobs that no worker has begun, and those that are due or parked.
+    -- Count the released jobs that no worker has begun, and those that are due or parked. The claimed
+    -- jobs are one array, because each job would be searched in all claims if the planner expects many.
     select count(*) filter (where b.run_at <= clock_timestamp() or b.run_at = 'infinity'), count(*)
     into waiting, unbegun
     from redrive.campaign_jobs j
     join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
     join redrive.jobs b on b.id = j.id
     where j.campaign = c.id and j.state = 'redriven' and b.deliveries = d.deliveries
-      and b.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
-                       where k.id >= redrive.claims_from_v1(null));
+      and b.id not in (select h.id from unnest(array(
+          select i.id from redrive.claims k, unnest(k.ids) as i(id)
+          where k.id >= redrive.claims_from_v1(null))) as h(id));
     its_kinds := array(select jsonb_array_elements_text(c.plan -> 'kinds'));
     its_breakers := array(
         select b.name from redrive.breakers b
@@ -120,8 +122,9 @@ begin
                 where j.redrives = 0
                   and (l.queue, j.kind) not in (
                       select u.queue, u.kind from redrive.unhandled_v1() u)
-                  and j.id not in (select h.id from redrive.claims k, unnest(k.ids) as h(id)
-                                   where k.id >= redrive.claims_from_v1(null))
+                  and j.id not in (select h.id from unnest(array(
+                      select i.id from redrive.claims k, unnest(k.ids) as i(id)
+                      where k.id >= redrive.claims_from_v1(null))) as h(id))
                 order by j.run_at, j.id limit 1) o
             where not exists (select from redrive.queues q
                               where q.queue = l.queue and q.paused_at is not null)));

@@ -23,8 +23,9 @@ begin
     select 20000 / greatest(count(*), 1) into cap
     from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most);
     return query
+    -- One array, because each job would be searched in all claims if the planner expects many.
     with held as materialized (
-        select c.id from redrive.claims k cross join lateral unnest(k.ids) as c(id)),
+        select array(select c.id from redrive.claims k, unnest(k.ids) as c(id)) as ids),
     looked_at as materialized (
         select l.queue, l.priority, l.lane
         from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most) l
@@ -35,7 +36,7 @@ begin
         select j.kind, j.run_at from redrive.jobs j
         where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
           and j.run_at <= now()
-          and j.id not in (select h.id from held h)
+          and j.id not in (select c.id from held h, unnest(h.ids) as c(id))
         order by j.run_at, j.id limit cap) d
     where redrive.handles_v1(due_v1.kinds, d.kind)
     group by l.queue;

@@ -4,7 +4,8 @@
 -- (admit_names.sql).
 -- in:    batch: how many kinds and how many queues at most
 -- locks: breakers, skip locked: an operator may be forcing one. The chore that folds, skip locked:
---        a counter must not grow while it moves
+--        a counter must not grow while it moves. The breakers stay locked until all is done. It waits
+--        for nobody: only chores lock tallies, and producers only add names
 -- The sums of a queue and its depths stay exact, because only finished counts move or are deleted.
 create or replace function redrive.forget_names_v1(older_than interval, batch int) returns int
 language plpgsql security definer

@@ -83,9 +83,10 @@ begin
                    where j.queue = k.queue and j.failed_at is not null and j.run_at > now()
                    order by j.run_at limit (select r.cap from reads r)) r) as retrying
         from known k left join later l on l.queue = k.queue left join due d on d.queue = k.queue),
+    -- One array, because each job would be searched in all claims if the planner expects many.
     claimed as materialized (
-        select c.id from redrive.claims k, unnest(k.ids) as c(id)
-        where k.id >= first_claim),
+        select array(select c.id from redrive.claims k, unnest(k.ids) as c(id)
+                     where k.id >= first_claim) as ids),
     places as (
         select l.queue, l.priority, l.lane, k.upto, k.upto_id
         from split s join every_lane l on l.queue = s.queue
@@ -103,13 +104,13 @@ begin
             (select j.run_at from redrive.jobs j
              where j.queue = p.queue and j.priority = p.priority and j.lane = p.lane
                and (j.run_at, j.id) > (p.upto, p.upto_id) and j.run_at <= now()
-               and j.id not in (select c.id from claimed c)
+               and j.id not in (select c.id from claimed k, unnest(k.ids) as c(id))
              order by j.run_at, j.id limit 1)
             union all
             (select j.run_at from redrive.jobs j
              where j.queue = p.queue and j.priority = p.priority and j.lane = p.lane
                and j.run_at <= now()
-               and j.id not in (select c.id from claimed c)
+               and j.id not in (select c.id from claimed k, unnest(k.ids) as c(id))
              order by j.run_at, j.id limit 1)
             limit 1) o
         group by p.queue)

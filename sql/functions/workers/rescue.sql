@@ -55,6 +55,7 @@ begin
     end if;
 
     -- 4. Lock their jobs, and decide how each ends. A job that was settled meanwhile is in no claim.
+    -- Both lists have the same length: a locked job stays, and judge_loss has a row for each.
     busy := redrive.busy_v1(array(select h.id from redrive.held_v1(lost_ids) h));
     select array_agg(h.id), array_agg(h.worker), array_agg(h.claim), array_agg(h.deliveries + 1)
     into ids, workers, claims, deliveries

@@ -40,9 +40,9 @@ type Options struct {
 	Delay time.Duration
 	// Enqueue only one such job in this time.
 	UniqueFor time.Duration
-	// Fields of the payload that count.
+	// Payload fields to compare.
 	UniqueBy []string
-	// Of a unique job: skip or replace.
+	// If the unique job exists: skip or replace.
 	OnConflict string
 	// Batch the job belongs to.
 	Batch int64

@@ -20,9 +20,9 @@ from redrive.cli.support.output import (
     printable,
 )
 from redrive.database.rows import Connection
-from redrive.dead_letters import acknowledgements, groups
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids, open_by_group
+from redrive.dead_letters.grouping import acknowledgements, groups
 
 _ID = re.compile(r"([^:]+:)?[0-9]+")
 
@@ -50,7 +50,12 @@ class _Named(Id):
         return str(value)
 
 
-_named = click.argument("named", metavar="[ID|GROUP]...", nargs=-1, type=_Named())
+_named = click.argument(
+    "named",
+    metavar="[ID|GROUP]...",
+    nargs=-1,
+    type=_Named(),
+)
 
 
 @click.command()
@@ -67,8 +72,8 @@ def ack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
     redrive dlq ack --queue payments --since 2h --why 'the bank is down'
 
     Ids and filters select open dead letters. The command acknowledges their whole groups.
-    It lasts until the group has no open dead letters left. If the name of a group has only
-    digits, give it with --group.
+    An acknowledgement lasts until the group has no open dead letters left. If the name of
+    a group has only digits, give it with --group.
     """
     return _change(named, chosen, change, _ACK)
 
@@ -101,17 +106,20 @@ def _change(
         found, code = _found(conn, names, letters)
         done = _set(conn, found, change, act)
 
+    # Somebody may have closed a group after it was found.
     closed = found.keys() - set(done)
     for group in sorted(closed):
         code = not_found(f"group {printable(group)} has no open dead letters")
 
     text = None
     if done or code == Exit.DONE:
+        # One changed group is a success, even if others were not found.
         code = Exit.DONE
         text = _text(done, act, change)
 
     matched = sum(found.values())
     answer({"matched": matched, act.done: done}, text)
+
     return code
 
 
@@ -120,6 +128,7 @@ def _selected(named: Sequence[int | str], chosen: Filter) -> tuple[list[str], Fi
     names = [name for name in named if isinstance(name, str)]
     jobs = [job for job in named if isinstance(job, int)]
     _refuse_unclear(names, jobs, chosen)
+
     return names, replace(chosen, ids=(*jobs, *chosen.ids))
 
 
@@ -138,6 +147,7 @@ def _set(
     letters = sum(found.values())
     count = counted(letters, "matching open dead letter")
     change.agree(f"{act.verb} {what} ({count})")
+
     return act.make(conn, names, **change.signed)
 
 
@@ -156,6 +166,7 @@ def _found(
     """Return the open dead letters of each group, and 2 if something is missing."""
     code = Exit.DONE
     found = open_by_group(conn, letters) if letters.narrows() else {}
+
     for job in _missed(conn, letters):
         code = not_found(no_letter(job, "no open dead letter"))
 

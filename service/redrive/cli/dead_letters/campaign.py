@@ -46,9 +46,9 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.together import Together, View
-from redrive.live_jobs.destination import remarks
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.together import Together, View
+from redrive.live_jobs.surroundings.destination import remarks
 from redrive.rules.dead_letters.campaign import (
     State,
     pace,
@@ -140,6 +140,7 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run) -> None:
         why = _agreed(conn, found, terms, run)
         if why is not None:
             campaigns.start(conn, plan, terms, **run.signed(why))
+            # Take the first step now, and do not wait for a worker to do it.
             campaigns.drive(conn, plan)
             found = campaigns.show(conn, plan) or found
 
@@ -177,6 +178,7 @@ def _agreed(
 
     dead_letters = counted(matched, "dead letter")
     why = run.consent(f"Redrive {dead_letters}?", str(matched))
+    # With --yes, the user has agreed to repeated side effects, too.
     if run.yes or not effects:
         return why
     if why is None or not _confirms_effects(effects):
@@ -200,6 +202,7 @@ def _remarks(
     """Yield remarks that the user should read before the campaign starts."""
     yield counted(found["matched"], "dead letter")
     yield from _stay_remarks(found)
+
     for what, n in effects:
         shown = printable(what)
         yield f"{n} have done this already: {shown}"
@@ -214,6 +217,7 @@ def _stay_remarks(found: Row) -> Iterator[str]:
     for cause, n in sorted(found["blocked"].items()):
         words = stayed(cause)
         yield f"{n} will stay: {words}"
+
     for cause, n in sorted(found["invalid"].items()):
         shown = printable(cause)
         yield f"{n} will stay, invalid: {shown}"
@@ -224,6 +228,7 @@ def _remarks_on(terms: Terms, found: Row) -> Iterator[str]:
     if fastest:
         seconds = math.ceil(found["matched"] / fastest)
         yield f"takes at least {seconds} s"
+
     if terms.canaries:
         yield terms.risk(found["matched"])
 
@@ -235,7 +240,12 @@ def _remarks_on(terms: Terms, found: Row) -> Iterator[str]:
     multiple=True,
     help="Only this state. Plans are listed only with --state planned.",
 )
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+)
 @conn_options
 @json_option
 @pager_option
@@ -246,7 +256,12 @@ def list_campaigns(state: tuple[str, ...], limit: int, conn: Connection) -> None
     redrive campaign ls --state running
     """
     found = campaigns.find(conn, state, limit)
-    listing(found, COLUMNS, right=_NUMBERS, empty="no campaign")
+    listing(
+        found,
+        COLUMNS,
+        right=_NUMBERS,
+        empty="no campaign",
+    )
 
 
 @campaign.command()
@@ -261,6 +276,7 @@ def show(which: int, settings: "Settings") -> int:
     """
     with database(settings) as conn:
         found = _campaign(conn, which)
+
     led = led_by(settings, found)
     return _print_campaign(found, led and led.look())
 
@@ -282,6 +298,7 @@ def _print_campaign(found: Row, view: View | None = None) -> int:
 
     for line in _described(found):
         click.echo(line)
+
     if view is not None:
         print_cells(view)
 
@@ -292,6 +309,7 @@ def _described(found: Row) -> Iterator[str]:
     """Yield what people read about a campaign."""
     words = printable_fields(found) | _worded(found)
     yield _SHOWN.format_map(words)
+
     if found["started_at"]:
         yield _STARTED.format_map(words)
     if found["to_queue"]:
@@ -321,6 +339,7 @@ def _rate(found: Row) -> str:
     limit = f"{rate:g} per second" if rate else "unlimited"
     terms = _TERMS.format_map(found)
     kinds = rate_remarks(found["rates"])
+
     return "\n".join((f"{limit}, {terms}", *kinds))
 
 
@@ -332,9 +351,11 @@ def _blocked(found: Row) -> str:
     causes = sorted(found["blocked"].items())
     counts = (f"{n} {printable(cause)}" for cause, n in causes)
     lines = [", ".join(counts) or "none"]
+
     for why, n in found["invalid"].items():
         shown = printable(why)
         lines.append(f"{n} invalid: {shown}")
+
     return "\n".join(lines)
 
 
@@ -371,11 +392,13 @@ def _follow(conn: Connection, known: Row) -> Row:
     which = known["campaign"]
     latest: Row | None = None
     ended = 0
+
     with progress(f"campaign {which}", known["matched"]) as advance:
         for seen in campaigns.watch(conn, which):
             if wants_json() and seen != latest:
                 emit(seen)
 
+            # The progress bar takes what has ended since the last look.
             now_ended = seen["matched"] - seen["waiting"] - seen["in_flight"]
             advance(now_ended - ended, _WATCHED.format_map(seen))
             latest = seen
@@ -420,6 +443,7 @@ def _act(
 
         if drives:
             campaigns.drive(conn, which)
+
         found = _campaign(conn, which)
 
     return _print_campaign(found, view)
@@ -456,6 +480,7 @@ def cancel(which: int, run: Run) -> int:
         found = _campaign(conn, which)
         led = led_by(run.settings, found)
         view = led and led.look()
+
         why = _consent_to_cancel(_left(found, view), run)
         if why is None:
             if not wants_json():

@@ -99,6 +99,7 @@ def post(url: SplitResult, text: str) -> None:
     body = msgspec.json.encode({"text": text})
     headers = {"content-type": "application/json"}
     request = Request(url.geturl(), body, headers)  # noqa: S310 # http or https, see webhook()
+
     try:
         build_opener(_NoRedirects).open(request, timeout=TIMEOUT_SECONDS).close()
     except HTTPError as error:
@@ -111,6 +112,10 @@ def post(url: SplitResult, text: str) -> None:
 def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
     """Mail a report as plain text and as HTML.
 
+    Args:
+        text: the report as plain text.
+        page: the same report as HTML.
+
     Raises:
         CannotSend: the server does not answer, or refuses.
     """
@@ -120,14 +125,17 @@ def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
     message["To"] = ", ".join(mail.to)
     message["Date"] = formatdate()
     message["Message-ID"] = make_msgid()
+
     message.set_content(text)
     message.add_alternative(page, subtype="html")
+
     try:
         with _connected(url) as server:
             refused = server.send_message(message)
     except (smtplib.SMTPException, OSError) as error:
         raise CannotSend(f"the mail was not sent: {_why(error)}") from None
 
+    # The server takes the mail even if it refuses some of the addresses.
     if refused:
         msg = f"the mail server refused the report to {', '.join(refused)}"
         raise CannotSend(msg)
@@ -139,6 +147,7 @@ def _connected(url: SplitResult) -> smtplib.SMTP:
     if url.username:
         password = unquote(url.password or "")
         server.login(unquote(url.username), password)
+
     return server
 
 
@@ -147,6 +156,7 @@ def _server(url: SplitResult) -> smtplib.SMTP:
     host = url.hostname or ""
     port = url.port or PORTS[url.scheme]
     tls = ssl.create_default_context()
+
     if url.scheme == "smtps":
         return smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_SECONDS, context=tls)
 
@@ -160,6 +170,7 @@ def _server(url: SplitResult) -> smtplib.SMTP:
 def _why(error: Exception) -> str:
     """Describe an error without the texts that may hold a URL or a password."""
     match error:
+        # These are OSErrors, too, so they come before the case of OSError.
         case smtplib.SMTPResponseException(smtp_code=code):
             return f"{type(error).__name__} {code}"
         case URLError(reason=OSError() as reason):
@@ -181,6 +192,7 @@ def _parsed(
     url = _split(_text_of(variable, text, file))
     if url is not None and url.scheme in schemes and url.hostname:
         return url
+
     known = " or ".join(f"{scheme}://" for scheme in schemes)
     msg = f"{variable} must be a URL that begins with {known} and names a host"
     raise SettingsError(msg)
@@ -192,6 +204,7 @@ def _text_of(variable: str, text: str | None, file: Path | None) -> str:
         return text
     if file is not None:
         return _read(f"{variable}_FILE", file)
+
     msg = f"{variable} is not set; set it, or {variable}_FILE to a file that has it"
     raise SettingsError(msg)
 
@@ -200,9 +213,11 @@ def _split(text: str) -> SplitResult | None:
     """Return the parts of a URL; None if its port is no number."""
     try:
         url = urlsplit(text.strip())
+        # The port is checked only when it is read.
         _ = url.port
     except ValueError:
         return None
+
     return url
 
 

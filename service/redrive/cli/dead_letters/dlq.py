@@ -90,6 +90,7 @@ def list_dead_letters(chosen: Filter, wide: bool, conn: Connection) -> None:
         right=("id", "time_to_dlq", *NUMBERS),
         empty="no dead letters",
     )
+
     if not found:
         say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
 
@@ -128,7 +129,12 @@ def _columns(chosen: Filter, *, wide: bool) -> list[str]:
 
 
 @dlq.command()
-@click.argument("jobs", metavar="[ID]...", nargs=-1, type=Id())
+@click.argument(
+    "jobs",
+    metavar="[ID]...",
+    nargs=-1,
+    type=Id(),
+)
 @filter_options(states=("open",))
 @run_options()
 @json_option
@@ -155,10 +161,12 @@ def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run) -> int:
     report = {"matched": len(matched), "dismissed": dismissed}
     text = f"{len(dismissed)} dismissed" if why or not matched else run.unchanged()
     answer(report, text)
+
     named = (*jobs, *chosen.ids)
     if not named:
         return Exit.DONE
 
+    # If nothing was dismissed, name only the ids that do not match.
     return _name_missed(named, dismissed if why else matched)
 
 
@@ -174,9 +182,11 @@ def _agreed(
 
     found = find(conn, replace(chosen, ids=(*jobs, *chosen.ids)))
     matched = [row["id"] for row in found]
+
     count = counted(len(matched), "open dead letter")
     if not wants_json():
         click.echo(count)
+
     if not matched:
         return None, matched
 
@@ -184,7 +194,13 @@ def _agreed(
 
 
 @dlq.command()
-@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=Id())
+@click.argument(
+    "jobs",
+    metavar="ID...",
+    nargs=-1,
+    required=True,
+    type=Id(),
+)
 @acting_options
 @json_option
 def reopen(jobs: tuple[int, ...], change: Change) -> int:
@@ -196,14 +212,24 @@ def reopen(jobs: tuple[int, ...], change: Change) -> int:
     change.agree(f"Reopen {counted(len(jobs), 'dead letter')}")
     with database(change.settings) as conn:
         reopened = triage.reopen(conn, jobs, **change.signed)
+
     answer({"reopened": reopened}, f"{len(reopened)} reopened")
     return _name_missed(jobs, reopened, "no dismissed dead letter")
 
 
 @dlq.command()
-@click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=Id())
+@click.argument(
+    "jobs",
+    metavar="ID...",
+    nargs=-1,
+    required=True,
+    type=Id(),
+)
 @click.option(
-    "--owner", metavar="NAME", required=True, help="Name of the owner; '' = nobody."
+    "--owner",
+    metavar="NAME",
+    required=True,
+    help="Name of the owner; '' = nobody.",
 )
 @acting_options
 @json_option
@@ -221,11 +247,13 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change) -> int:
 
     name = printable(owner) or "nobody"
     change.agree(f"Assign {counted(len(jobs), 'dead letter')} to {name}")
+
     with database(change.settings) as conn:
         assigned = triage.assign(conn, jobs, owner, **change.signed)
 
     report = {"assigned": assigned, "owner": owner or None}
     answer(report, f"{len(assigned)} assigned to {owner or 'nobody'}")
+
     return _name_missed(jobs, assigned)
 
 
@@ -235,6 +263,7 @@ def _name_missed(
     """Name the jobs that had no such dead letter; return the exit code."""
     for job in sorted(set(asked) - set(done)):
         not_found(no_letter(job, what))
+
     if not done:
         return Exit.NOTHING_MATCHED
     return Exit.DONE

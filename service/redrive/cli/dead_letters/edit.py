@@ -65,6 +65,7 @@ def edit(
     _refuse(chosen, in_editor=patch is None)
     wanted = None if patch is None else rules.read_patch(patch)
     checked_by = _handlers(handlers, run)
+
     with database(run.settings) as conn:
         if wanted is None:
             wanted, seen = _in_editor(conn, chosen, checked_by)
@@ -84,9 +85,11 @@ def _handlers(given: str | None, run: Run) -> Handlers:
     """Return the handlers that check the payloads; none if no registry is named."""
     if given:
         return registry.load(given, "--handlers")
+
     target = run.settings.handlers
     if target is None:
         return Handlers()
+
     return registry.load(target, "REDRIVE_HANDLERS")
 
 
@@ -110,9 +113,12 @@ def _in_editor(
     letter = next(edits.find(conn, chosen), None)
     if letter is None:
         return [], Preview()
+
     patch: Patch = []
+    # A payload that cannot be read, or is in a campaign, stays; the preview counts it.
     if isinstance(letter, Letter) and not letter.campaign:
         patch = _patch_from_editor(letter, checked_by)
+
     return patch, edits.preview([letter], patch, checked_by)
 
 
@@ -122,9 +128,11 @@ def _patch_from_editor(letter: Letter, checked_by: Handlers) -> Patch:
     secret = handler.secret if handler else ()
     (shown,) = letter.redacted([letter.payload], secret)
     text = rules.indented(shown)
+
     while True:
         text = click.edit(text, extension=".json", require_save=False) or ""
         try:
+            # The difference to what was shown leaves redacted values as they are.
             patch = rules.difference(shown, rules.decode(text))
             edits.edited(letter, patch, checked_by)
         except (InvalidJob, NotApplicable) as error:
@@ -210,6 +218,8 @@ def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
 def _report(seen: Preview, causes: Causes | None) -> Row:
     counts = Counter(causes or {})
     edited = counts.pop(None, 0)
+
+    # The preview has left these out, so the edit did not count them.
     for cause in ("unreadable", "in_campaign"):
         counts[cause] += seen.counts[cause]
 
@@ -217,6 +227,7 @@ def _report(seen: Preview, causes: Causes | None) -> Row:
         "matched": seen.matched,
         "edited": edited,
         **{cause: seen.counts[cause] for cause in KEPT},
+        # Only causes of at least one payload: the plus drops zeros.
         "refused": dict(+counts),
     }
 
@@ -229,6 +240,7 @@ def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
         return f"{causes.get(None, 0)} edited{stayed}"
     if seen.ids:
         return run.unchanged()
+
     return "nothing was changed" if seen.matched else None
 
 
@@ -241,8 +253,11 @@ def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
 
     if not seen.matched:
         return Exit.NOTHING_MATCHED if chosen.ids else Exit.DONE
+
     if causes is not None and not causes.get(None, 0):
         return Exit.FAILED
+    # A patch that changes nothing is no failure.
     if not seen.ids and seen.counts.keys() != {"unchanged"}:
         return Exit.FAILED
+
     return Exit.DONE

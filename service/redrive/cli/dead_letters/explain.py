@@ -10,7 +10,7 @@ from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import cells_options, json_option
 from redrive.cli.support.output import answer, counted, not_found, printable
-from redrive.dead_letters import explain as comparison
+from redrive.dead_letters.analysis import explain as comparison
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
 from redrive.rules.rows import Row
 
@@ -38,13 +38,16 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
     if chosen is None:
         return code or not_found(missing(group))
 
+    # All cells together give as many samples as one database would.
     most = comparison.OF_GROUP // len(cells)
     samples, code = ask_each(cells, lambda settings: _sample(settings, chosen, most))
     found = comparison.compare(
         chosen,
         {cell.get("cell"): sample for cell, sample in samples},
     )
+
     answer(found, "\n".join(_lines(found)))
+
     return code
 
 
@@ -60,6 +63,7 @@ def _choose(
 
     in_all_cells = sum(group.open for group in found)
     whole = found[0]._replace(open=in_all_cells)
+
     return whole, code
 
 

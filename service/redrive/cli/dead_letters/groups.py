@@ -22,8 +22,8 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import listing, printable
 from redrive.database.rows import Connection
-from redrive.dead_letters import groups
 from redrive.dead_letters.filter import CATEGORIES
+from redrive.dead_letters.grouping import groups
 from redrive.rules.dead_letters.fixes import order_of, state_of, worded
 from redrive.rules.rows import Fields, Row
 
@@ -64,9 +64,17 @@ SHARED = ("group", "kind", "category", "error_class", "message")
 
 
 @click.command("groups")
-@click.option("--kind", multiple=True, metavar="KIND", help="Kind of job.")
 @click.option(
-    "--category", multiple=True, type=click.Choice(CATEGORIES), help="Category."
+    "--kind",
+    multiple=True,
+    metavar="KIND",
+    help="Kind of job.",
+)
+@click.option(
+    "--category",
+    multiple=True,
+    type=click.Choice(CATEGORIES),
+    help="Category.",
 )
 @click.option(
     "--state",
@@ -84,7 +92,12 @@ SHARED = ("group", "kind", "category", "error_class", "message")
 @click.option(
     "--closed", is_flag=True, help="Include groups with no open dead letter left."
 )
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="At most this many.",
+)
 @click.option(
     "--together", is_flag=True, help="One line for each cause, over all cells."
 )
@@ -100,6 +113,7 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
     """
     are_several = len(cells) > 1
     together = together and are_several
+
     asked = dict(options)
     if together:
         # The largest groups of all cells together need not be the largest of any cell.
@@ -111,7 +125,9 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
         found = _together(found)
 
     found.sort(key=itemgetter("open"), reverse=True)
+    # Each cell has given up to that many.
     found = found[: options["limit"]]
+
     show = partial(listing, right=("open", "total"), empty=_empty(options))
     if together:
         show(found, COLUMNS_TOGETHER, for_people=_cells_for_people)
@@ -130,8 +146,10 @@ def _together(found: list[Row]) -> list[Row]:
 
 
 def _one(cause: Sequence[Fields]) -> Row:
+    # Texts may differ a little from cell to cell. The largest group's are shown.
     by_size = sorted(cause, key=itemgetter("open"), reverse=True)
     largest = by_size[0]
+
     cells: dict[str, Row] = {}
     for group in by_size:
         cell = group["cell"]
@@ -166,6 +184,7 @@ def _columns(found: Sequence[Fields], *, has_cell: bool) -> list[str]:
         useless.add("owner")
     if all(state_of(group) == "open" for group in found):
         useless.add("state")
+
     return [name for name in ("cell", *COLUMNS) if name not in useless]
 
 
@@ -178,9 +197,11 @@ def _empty(options: Fields) -> str:
 
 def _for_people(group: Row) -> Row:
     shown = dict(group) | {"state": worded(group)}
+
     if group["acknowledged_by"]:
         person = group["acknowledged_by"]
         shown["message"] = f"acknowledged by {person}, {group['message']}"
+
     if group["muted_until"]:
         shown["group"] += " (muted)"
     if group["quarantined"]:
@@ -221,6 +242,7 @@ def mute(group: str, length: float, off: bool, change: Change) -> None:
         change.agree(_question(found["open"], group, until))
         if not groups.mute(conn, found["group"], until, **change.signed):
             raise NotFound(missing(group))
+
     click.echo(f"{group} is {_muted(until)}")
 
 
@@ -251,9 +273,11 @@ def resolve(group: str, versions: tuple[str, ...], change: Change) -> None:
         shown = printable(", ".join(versions))
         change.agree(f"Resolve {printable(group)} in {shown}")
         name = found["group"]
+
         try:
             fixes = groups.resolve(conn, name, versions, **change.signed)
         except ValueError as error:
+            # The text begins with the name of the option.
             raise click.UsageError(f"--{error}") from None
 
     if fixes is None:

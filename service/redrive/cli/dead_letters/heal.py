@@ -5,7 +5,7 @@ import click
 from redrive.cli.support.options import conn_options, json_option
 from redrive.cli.support.output import listing
 from redrive.database.rows import Connection
-from redrive.dead_letters.campaign import healing
+from redrive.dead_letters.campaigns.campaign import healing
 from redrive.rules.dead_letters.heal import worded
 from redrive.rules.rows import Row
 

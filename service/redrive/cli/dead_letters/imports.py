@@ -47,15 +47,18 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run) -> None:
 
     A line has "kind" and "payload", and may have queue, tenant, headers, idempotency_key,
     source_id, reason, category, error_class, message, stack, attempts, created_at and died_at.
-    Imported dead letters are grouped, redacted and kept as all others, but no alert counts them.
-    Dead letters that were imported from the source before are left out. Lines are imported in
-    chunks of 500. A chunk is imported as a whole or not at all, and an error names the bad line.
+    Imported dead letters are grouped, redacted and kept like all others, but the alerts about
+    growth do not count them. Dead letters that were imported from the source before are left
+    out. Lines are imported in chunks of 500. A chunk is imported as a whole or not at all, and
+    an error names the bad line.
 
     The command shows the dead letters and asks, unless you give --yes. Without a terminal and
     without --yes it only shows them. docs/moving says how to get lines from other systems.
     """
     check_text("--source", source)
+
     with database(run.settings) as conn:
+        # With --yes there is no preview, so that standard input is read only once.
         if run.yes and not run.dry_run:
             why = require_why(run.why)
             counts = Imported()
@@ -102,7 +105,9 @@ def _agreed(file: IO[bytes], seen: Preview, run: Run) -> str | None:
         return None
 
     why = run.consent(f"Import {counted(new, 'dead letter')}?", str(new))
+    # The import reads the file again, from its beginning.
     file.seek(0)
+
     return why
 
 
@@ -124,6 +129,7 @@ def _letters(file: IO[bytes], reader: Reader) -> Iterator[Letter]:
 
         line = f"line {number}"
         fields = read_object(line, text)
+
         try:
             yield reader.read(fields)
         except InvalidJob as error:
@@ -138,6 +144,7 @@ def _look(
         for chunk in chunks:
             seen.add(conn, source, chunk)
             advance(len(chunk))
+
     return seen
 
 
@@ -151,6 +158,7 @@ def _take(
     """Import the dead letters."""
     imported = matched = 0
     actor = run.settings.who()
+
     with progress("imported", None) as advance:
         try:
             for chunk in chunks:
@@ -180,6 +188,7 @@ def _show(seen: Preview) -> None:
     kinds = counted(len(seen.kinds), "kind")
     groups = counted(len(seen.groups), "group")
     click.echo(f"{letters} of {kinds} in {groups}{_known(seen.known)}")
+
     if not seen.matched:
         return
 

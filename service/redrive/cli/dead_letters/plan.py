@@ -34,10 +34,10 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import MAX_REDRIVES, Plan
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.campaign import MAX_REDRIVES, Plan
+from redrive.dead_letters.campaigns.unfit import Unfit, leave_out
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.unfit import Unfit, leave_out
 from redrive.handlers import Handlers
 from redrive.rules.dead_letters.campaign import CANARIES, exposure, pace
 from redrive.rules.dead_letters.obstacles import Allow, stays
@@ -75,9 +75,14 @@ class TermType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         param: click.Parameter | None,  # noqa: ARG002 # of the interface
         ctx: click.Context | None,
     ) -> Any:
-        """Parse the value as `redrive campaign start` does."""
+        """Parse the value as `redrive campaign start` does.
+
+        Raises:
+            click.UsageError: the term's rule does not allow the value.
+        """
         if not isinstance(value, str):
             return value
+
         try:
             return read_term(self.name, value, datetime.now(UTC))
         except BadTerm as error:
@@ -98,9 +103,24 @@ def allow_options(prefix: str | None = None) -> Decorator:
     No variable confirms --repeat, because no scheduled run may do so.
     """
     options = [
-        option(prefix, "--include-quarantined", is_flag=True, help=QUARANTINED_HELP),
-        option(prefix, "--include-invalid", is_flag=True, help=INVALID_HELP),
-        option(None, "--repeat", is_flag=True, help=REPEAT_HELP),
+        option(
+            prefix,
+            "--include-quarantined",
+            is_flag=True,
+            help=QUARANTINED_HELP,
+        ),
+        option(
+            prefix,
+            "--include-invalid",
+            is_flag=True,
+            help=INVALID_HELP,
+        ),
+        option(
+            None,
+            "--repeat",
+            is_flag=True,
+            help=REPEAT_HELP,
+        ),
     ]
 
     def decorate(command: Command) -> Command:
@@ -188,6 +208,7 @@ def plan_campaign(
             max_redrives=max_redrives,
             allow=allow,
         )
+
         unfit = _leave_out(conn, plan, registered)
         tried = _try(conn, plan, registered, settings, tries)
 
@@ -196,7 +217,11 @@ def plan_campaign(
 
 
 def require_ids(allow: Allow, chosen: Filter) -> None:
-    """Refuse to repeat jobs without their ids."""
+    """Refuse to repeat jobs without their ids.
+
+    Raises:
+        click.UsageError: --repeat is given, and no id is.
+    """
     if allow.repeat and not chosen.ids:
         raise click.UsageError("--repeat needs ids: name each job that may run again")
 
@@ -205,6 +230,7 @@ def exit_of(plan: Plan, chosen: Filter) -> Exit:
     """Name the requested dead letters that are missing; return the exit code."""
     for missed in plan.missing:
         not_found(no_letter(missed, "no open dead letter, or it does not match"))
+
     if chosen.ids and not plan.matched:
         return Exit.NOTHING_MATCHED
     return Exit.DONE
@@ -280,8 +306,10 @@ def _fields(checked: _Checked) -> Row:
     fields = asdict(plan) | asdict(checked.unfit)
     fields["seconds"] = seconds_of(plan, checked.rate)
     fields["stops_after"] = exposure(CANARIES)
+
     if checked.tried:
         fields["tried"] = asdict(checked.tried)
+
     return fields
 
 
@@ -294,8 +322,10 @@ def show_plan(plan: Plan, rate: float | None) -> None:
     letters = counted(plan.matched, "open dead letter")
     groups = counted(plan.group_count, "group")
     click.echo(f"{letters} in {groups}")
+
     shown = plan.groups[:GROUPS_SHOWN]
     listing(shown, GROUP_COLUMNS, right=("count",))
+
     for remark in _remarks(plan, rate):
         click.echo(remark)
 
@@ -304,6 +334,7 @@ def _remarks(plan: Plan, rate: float | None) -> Iterator[str]:
     """Yield warnings about the dead letters before they are redriven."""
     sample = ", ".join(map(shown_id, plan.sample))
     yield f"for example: {sample}"
+
     for cause, count in sorted(plan.blocked.items()):
         words = stayed(cause, plan.sample)
         yield f"{count} will stay: {words}"
@@ -320,6 +351,7 @@ def _pace_remarks(plan: Plan, rate: float | None) -> Iterator[str]:
     seconds = seconds_of(plan, rate)
     if not seconds:
         return
+
     fastest = pace(rate, plan.rates, len(plan.kinds))
     yield f"at {fastest:g} per second this takes {seconds} s"
 
@@ -358,6 +390,7 @@ def _unfit_remarks(found: Unfit) -> Iterator[str]:
     for cause, count in sorted(found.invalid.items()):
         shown = printable(cause)
         yield f"{count} will stay, invalid: {shown}"
+
     for cause, count in sorted(found.unchecked.items()):
         shown = printable(cause)
         yield f"{count} not checked: {shown}"
@@ -376,6 +409,7 @@ def _tried_remarks(tried: "Tried | None") -> Iterator[str]:
         f"tried in isolation: {tried.returned} returned, {failed} failed,"
         f" {tried.stopped_at_call} reached an outgoing call, {tried.timed_out} timed out"
     )
+
     for cause, count in sorted(tried.failed.items()):
         yield f"{count} failed when tried: {printable(cause)}"
 

@@ -81,9 +81,12 @@ def start(which: int, handlers: str | None, change: Change) -> None:
     with database(change.settings) as conn:
         found = _proposal(conn, which)
         lines = _shown(conn, found, checked_by)
+        # With --json, standard output has the report only.
         click.echo(lines, err=wants_json())
+
         proposer = printable(found["proposed_by"])
         change.agree(f"Start proposal {which} of {proposer}")
+
         changed = proposals.start(
             conn,
             which,
@@ -92,7 +95,11 @@ def start(which: int, handlers: str | None, change: Change) -> None:
             why=proposals.reason(found, change.why),
         )
 
-    report = {"proposal": which, "action": found["action"], "changed": changed}
+    report = {
+        "proposal": which,
+        "action": found["action"],
+        "changed": changed,
+    }
     text = f"started proposal {which}: {printable(proposals.what(found))}"
     answer(report, text)
 
@@ -131,7 +138,13 @@ def reject(which: int, change: Change) -> None:
         found = _proposal(conn, which)
         change.agree(f"Reject proposal {which}: {printable(proposals.what(found))}")
         why = proposals.reason(found, change.why)
-        proposals.reject(conn, which, actor=change.settings.who(), why=why)
+        proposals.reject(
+            conn,
+            which,
+            actor=change.settings.who(),
+            why=why,
+        )
+
     report = {"proposal": which, "rejected": True}
     answer(report, f"rejected proposal {which}")
 

@@ -94,5 +94,6 @@ def _purge(
 def _outcome(purged: Purged | None, run: Run) -> str:
     if purged is None:
         return run.unchanged()
+
     others = f"{purged.others} other rows past their retention"
     return f"{purged.letters} purged, {others}"

@@ -31,12 +31,12 @@ from redrive.cli.support.options import (
 from redrive.cli.support.output import counted, emit, printable, shown_id, wants_json
 from redrive.cli.support.terminal import confirm, is_watched, progress
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters.campaign import MAX_REDRIVES, Plan, Redriven, plan
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns.campaign import MAX_REDRIVES, Plan, Redriven, plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.runs import mark_done
-from redrive.live_jobs.destination import remarks
-from redrive.live_jobs.standing import alive
+from redrive.live_jobs.surroundings.destination import remarks
+from redrive.live_jobs.surroundings.standing import alive
 from redrive.rules.dead_letters.campaign import CANARIES, FEW, GOING, State
 from redrive.rules.dead_letters.obstacles import Allow
 from redrive.rules.dead_letters.terms import Terms, usual_canaries
@@ -78,7 +78,12 @@ _what_options = (
         show_default=True,
         help=MAX_REDRIVES_HELP,
     ),
-    option(ENV, "--to-queue", metavar="NAME", help=TO_QUEUE_HELP),
+    option(
+        ENV,
+        "--to-queue",
+        metavar="NAME",
+        help=TO_QUEUE_HELP,
+    ),
 )
 """Further options for the selection and the speed."""
 
@@ -123,12 +128,15 @@ def redrive_dead_letters(
     _check(run, allow, chosen, to_queue, is_vague=is_vague)
     may_act = not is_vague and _may_act(run)
     found = None
+
     with database(run.settings) as conn:
         make = partial(_plan, conn, chosen, run, max_redrives, may_act=may_act)
         planned = make(allow)
         if not wants_json():
             _preview(conn, planned, rate, to_queue)
+
         if may_act and _confirms_repeat(planned, chosen, run):
+            # The first plan has left these jobs out, so it is made again with them.
             planned = make(replace(allow, repeat=True))
 
         _say_unknown(conn, planned, chosen)
@@ -158,7 +166,14 @@ def _plan(
     actor = None
     if may_act:
         actor = run.settings.who()
-    return plan(conn, chosen, actor=actor, max_redrives=max_redrives, allow=allow)
+
+    return plan(
+        conn,
+        chosen,
+        actor=actor,
+        max_redrives=max_redrives,
+        allow=allow,
+    )
 
 
 def _say_unknown(conn: Connection, planned: Plan, chosen: Filter) -> None:
@@ -178,6 +193,7 @@ def _terms(
     if canaries is None:
         are_named = bool(chosen.ids)
         canaries = usual_canaries(planned.matched, are_named=are_named)
+
     return Terms(rate, canaries, to_queue=to_queue)
 
 
@@ -213,6 +229,7 @@ def _check(
 def _confirms_repeat(planned: Plan, chosen: Filter, run: Run) -> bool:
     """Ask whether jobs may run again whose handlers say that they must not."""
     n = planned.blocked.get("not_repeatable", 0)
+    # --yes does not confirm this: it needs the ids, and --repeat or the word.
     if run.yes or not chosen.ids:
         return False
     if n == 0:
@@ -226,8 +243,10 @@ def _exit(planned: Plan, chosen: Filter, found: Row | None) -> Exit:
     code = exit_of(planned, chosen)
     if found is None or not _has_aborted(found):
         return code
+
     why = printable(found["said"])
     click.echo(f"redrive: campaign aborted: {why}", err=True)
+
     return Exit.ABORTED
 
 
@@ -253,6 +272,7 @@ def _redrive(
         if _has_aborted(found):
             return found
 
+    # A run that found nothing counts for the alert, too. One that aborted does not.
     if run.every is not None:
         mark_done(conn, "redrive", run.every)
 
@@ -272,8 +292,15 @@ def _carry_out(
     assert number is not None  # noqa: S101 # it was planned to be started
     actor = run.settings.who()
     shown = shown_id(number)
+
     with _lock(chosen, run), progress("redriven", planned.matched) as advance:
-        campaigns.start(conn, number, terms, actor=actor, why=why)
+        campaigns.start(
+            conn,
+            number,
+            terms,
+            actor=actor,
+            why=why,
+        )
         _say_first(conn, terms, shown)
         found = campaigns.feed(conn, number, progress=advance)
 
@@ -295,6 +322,7 @@ def _say_first(conn: Connection, terms: Terms, shown: str) -> None:
     if terms.canaries:
         first = counted(terms.canaries, "canary", "canaries")
         click.echo(f"campaign {shown}: waits until workers run {first}", err=True)
+
     is_driven = terms.rate or terms.canaries
     if is_driven and not alive(conn):
         click.echo(_NO_WORKER.format(shown), err=True)
@@ -313,6 +341,7 @@ def _report(planned: Plan, found: Row | None) -> Redriven:
 
     done = found["redriven"]
     stayed = found["blocked"]
+
     return Redriven(
         matched=planned.matched,
         redriven=done,
@@ -331,6 +360,7 @@ def _show(
     if wants_json():
         emit(asdict(_report(planned, found)))
         return
+
     if found:
         click.echo(_outcome(found))
         return
@@ -348,5 +378,6 @@ def _outcome(found: Row) -> str:
     text = f"{found['redriven']} redriven"
     for cause, n in sorted(found["blocked"].items()):
         text += f", {n} {cause}"
+
     campaign = shown_id(found["campaign"])
     return f"{text}, campaign {campaign}"

@@ -28,8 +28,8 @@ from redrive.cli.support.options import (
     settings_of_cells,
 )
 from redrive.cli.support.output import listing, shown_cell, wants_json
-from redrive.dead_letters import report as incident
-from redrive.dead_letters.review import review
+from redrive.dead_letters.analysis import report as incident
+from redrive.dead_letters.analysis.review import review
 from redrive.rules.dead_letters import review as rules
 from redrive.rules.rows import Row
 
@@ -67,6 +67,7 @@ def check_addresses(
         if not _ADDRESS.fullmatch(text):
             msg = f"{text!r} is no mail address; write one such as oncall@shop.example"
             raise click.BadParameter(msg)
+
     return given
 
 
@@ -153,8 +154,10 @@ def report(  # its options
         to=mail_to,
         title="Dead letters",
     )
+    # A missing URL is an error before the databases are read.
     targets = _targets(cells[0], mail, is_posted)
     answers, code = ask_each(cells, partial(_read, since=since))
+
     found = [cell | answer for cell, answer in answers]
     if wants_json():
         listing(found, ())
@@ -168,6 +171,7 @@ def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
     """Return where to send the report. Raises SettingsError if a URL is missing."""
     hook = webhook(settings) if is_posted else None
     server = mail_server(settings) if mail.to else None
+
     return Targets(
         webhook=hook,
         server=server,
@@ -180,6 +184,7 @@ def _hand_over(reviews: Sequence[rules.Review], format_: str, targets: Targets) 
     if not targets.are_any:
         pages = map(FORMATS[format_], reviews)
         click.echo("\n".join(pages), nl=False)
+
     if targets.webhook is not None:
         post(targets.webhook, rules.slack(reviews))
         click.echo("posted")
@@ -190,8 +195,10 @@ def _hand_over(reviews: Sequence[rules.Review], format_: str, targets: Targets) 
 def _incident(group: str, settings: "Settings") -> int:
     with database(settings) as conn:
         found = incident.report(conn, group)
+
     if found is None:
         raise NotFound(missing(group))
+
     click.echo(found, nl=False)
     return Exit.DONE
 
@@ -220,6 +227,12 @@ def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Re
 def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:
     texts = map(rules.text, reviews)
     pages = map(rules.html, reviews)
-    send(server, mail=mail, text="\n".join(texts), page="\n".join(pages))
+    send(
+        server,
+        mail=mail,
+        text="\n".join(texts),
+        page="\n".join(pages),
+    )
+
     addresses = ", ".join(mail.to)
     click.echo(f"mailed to {addresses}")

@@ -70,6 +70,7 @@ class _Which(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
         if cell is not None:
             keep_cell(cell)
 
+        # A whole fingerprint may consist of digits only.
         is_group = len(name) == FINGERPRINT_LENGTH or not name.isdigit()
         return name if is_group else int(name)
 
@@ -107,8 +108,10 @@ def show(which: int | str, original: bool, conn: Connection) -> None:
 def _letter(letter: Row, title: str) -> Iterator[str]:
     """Yield the sections of a dead letter, with its payload under `title`."""
     yield _head(letter)
+
     payload = json.dumps(letter["payload"], ensure_ascii=False)
     yield f"{_bold(title)}  {printable(payload)}"
+
     yield from _edits(letter["edits"])
     yield _failures(letter["failures"])
     yield from _filled("side effect, {at}: {what} {detail}", letter["side_effects"])
@@ -132,6 +135,7 @@ def _state(letter: Row) -> Iterator[str]:
     over = why_over(letter["failures"])
     if over:
         yield over
+
     if letter["holds_key"]:
         key = printable(letter["ordering_key"])
         yield f"it holds ordering key {key}: the jobs behind it wait until it is settled"
@@ -152,6 +156,7 @@ def _obstacles(letter: Row) -> Iterator[str]:
     if obstacle:
         words = stays(obstacle, letter["id"])
         yield f"a redrive would leave it ({obstacle}): {words}"
+
     if blocked and blocked != obstacle:
         yield f"its last redrive was refused: {blocked}"
 
@@ -172,6 +177,7 @@ def _head(letter: Row) -> str:
         "after": _after(letter["time_to_dlq_seconds"]),
     }
     head = _LETTER.format_map(printable_fields(letter) | words)
+
     owner = printable(letter["owner"])
     if not owner:
         return head
@@ -193,6 +199,7 @@ def _death(death: Fields) -> Iterator[str]:
     """Yield the lines of a death, and of the redrive after it."""
     shown = printable_fields(death)
     yield "  {died_at}  {reason}  {state}  {outcome}".format_map(shown).rstrip()
+
     if death["campaign"]:
         place = f" to the queue {shown['to_queue']}" if death["to_queue"] else ""
         line = f"    redriven{place} by {{redriven_by}}, campaign {{campaign}}: {{why}}"
@@ -210,6 +217,7 @@ def _failure(failure: Row) -> Iterator[str]:
     shown = printable_fields(failure)
     yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
     yield "    {error_class}: {message}".format_map(shown)
+
     known = [name for name in CIRCUMSTANCES if name in detail]
     if known:
         yield "      " + ", ".join(_circumstance(name, detail[name]) for name in known)
@@ -240,6 +248,7 @@ def _group(group: Row) -> Iterator[str]:
     shown = printable_fields(group) | words
     yield _GROUP.format_map(shown)
     yield from _versions(group["versions"])
+
     if group["quarantined"]:
         yield "{quarantined} are quarantined: they died again after a redrive".format_map(
             shown
@@ -271,6 +280,7 @@ def _resolution(group: Row) -> Iterator[str]:
     yield "resolved in {fixes} by {resolved_by}, {resolved_at}: {resolved_why}".format_map(
         shown
     )
+
     if group["regressed_in"]:
         yield "regressed in {regressed_in}, {regressed_at}".format_map(shown)
 

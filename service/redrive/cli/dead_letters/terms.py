@@ -17,12 +17,15 @@ def terms_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def choose(**options: Any) -> object:
+        # Terms.read takes texts, because a form of the console has texts.
         given = {n: options.pop(n.replace("-", "_")) or "" for n in TERM_NAMES}
         given["when-breaker"] = ",".join(given["when-breaker"])
+
         try:
             terms = Terms.read(given, datetime.now(UTC))
         except BadTerm as error:
             raise click.UsageError(f"--{error}") from None
+
         return command(terms=terms, **options)
 
     options = [

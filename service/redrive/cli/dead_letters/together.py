@@ -16,11 +16,11 @@ from redrive.cli.support.options import Run, json_option, require_why, run_optio
 from redrive.cli.support.output import counted, emit, listing, printable, wants_json
 from redrive.cli.support.terminal import Advance, is_watched, progress
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign as campaigns
-from redrive.dead_letters import together as driver
-from redrive.dead_letters.campaign import Plan
+from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns import together as driver
+from redrive.dead_letters.campaigns.campaign import Plan
+from redrive.dead_letters.campaigns.together import Cells, Together, View
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.together import Cells, Together, View
 from redrive.rules.dead_letters import together as rules
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.dead_letters.obstacles import Allow
@@ -92,6 +92,8 @@ def together(
     _check(chosen, allow, run, is_vague=is_vague)
     cells = cells_of(run.settings, without)
     code = Exit.DONE
+
+    # Look in all cells: one that --without leaves out may lead the campaign already.
     leader = driver.find(cells_of(run.settings), chosen, allow)
     if leader is None:
         plans = driver.preview(cells, chosen, allow)
@@ -99,6 +101,7 @@ def together(
         leader = _start(cells, plans.found, chosen, terms, allow, run)
     else:
         click.echo(_FOUND.format(leader), err=True)
+        # A run that may only show a plan does not drive the campaign that it found.
         if run.dry_run or not (run.yes or is_watched()):
             return code
 
@@ -120,12 +123,14 @@ def _check(chosen: Filter, allow: Allow, run: Run, *, is_vague: bool) -> None:
     if chosen.ids:
         rule = "an id belongs to one cell; give a filter, such as --group"
         raise click.UsageError(rule)
+
     if chosen.limit:
         raise click.UsageError("--limit is for one cell; leave it out")
 
     require_ids(allow, chosen)
     if is_vague:
         raise click.UsageError("give a filter, or --all for every open dead letter")
+
     if run.yes and not run.dry_run:
         require_why(run.why)
 
@@ -136,8 +141,10 @@ def cells_of(settings: "Settings", without: tuple[str, ...] = ()) -> Cells:
     Raises:
         click.UsageError: there are no cells, or a cell to leave out does not exist.
     """
+    # Also the cells that --cell does not name.
     every = settings.model_copy(update={"cell": None})
     names = [cell.name for cell in every.cells()]
+
     if not names:
         raise click.UsageError("set REDRIVE_DATABASES to the file of all cells")
 
@@ -158,7 +165,15 @@ def led_by(
     found: Fields | None,
     without: tuple[str, ...] = (),
 ) -> Together | None:
-    """Return the campaigns of all cells if this one leads them; else None."""
+    """Return the campaigns of all cells if this one leads them; else None.
+
+    Args:
+        found: the campaign; None = it does not exist.
+        without: cells to leave out.
+
+    Raises:
+        click.UsageError: a cell to leave out does not exist, or it leads.
+    """
     if found is None or not driver.leads(found):
         return None
 
@@ -178,6 +193,7 @@ def _led(leader: str, settings: "Settings", without: tuple[str, ...]) -> Togethe
     assert cell is not None  # noqa: S101 # a leader is of a cell
     if cell in without:
         raise click.UsageError(f"--without is {cell!r}; {leader} leads the campaign")
+
     cells = cells_of(settings, without)
     return Together(
         cells=cells,
@@ -215,7 +231,15 @@ def _start(
         return None
 
     actor = run.settings.who()
-    return driver.start(cells, chosen, counts, terms, allow=allow, actor=actor, why=why)
+    return driver.start(
+        cells,
+        chosen,
+        counts,
+        terms,
+        allow=allow,
+        actor=actor,
+        why=why,
+    )
 
 
 def _counts(cells: Cells, plans: Mapping[str, Plan]) -> dict[str, int | None]:
@@ -223,6 +247,7 @@ def _counts(cells: Cells, plans: Mapping[str, Plan]) -> dict[str, int | None]:
     counts: dict[str, int | None] = dict.fromkeys(cells)
     for cell, plan in plans.items():
         counts[cell] = plan.matched
+
     return counts
 
 
@@ -248,8 +273,10 @@ def _remarks_of(plan: Plan, share: float | None) -> Iterator[str]:
     """Yield what would happen in one cell."""
     matched = counted(plan.matched, "open dead letter")
     yield f"{matched}, {_rate(share)} per second" if share else matched
+
     for cause, count in sorted(plan.blocked.items()):
         yield f"{count} will stay: {stayed(cause)}"
+
     if plan.acted:
         yield f"{plan.acted} have side effects on record; see dlq show"
 
@@ -280,6 +307,7 @@ class _Shown:
     def show(self, view: View) -> None:
         """Show a look at all cells."""
         self._say_away(view.away)
+
         now = whole(view)
         if wants_json() and now != self.latest:
             emit(now)
@@ -293,6 +321,7 @@ class _Shown:
         """Report the cells that do not answer, unless they were reported so."""
         texts = {cell: explain(error)[1] for cell, error in away.items()}
         changed = texts.items() - self.away.items()
+
         say_away({cell: away[cell] for cell, _ in sorted(changed)})
         self.away = texts
 
@@ -302,6 +331,7 @@ def whole(view: View) -> Row:
     leader = view.seen.leading
     cell, number = parted(view.seen.leader)
     rows = view.campaigns.values()
+
     return {
         "cell": cell,
         "campaign": int(number),
@@ -322,6 +352,7 @@ def _in_cell(view: View, cell: str) -> Row:
         return {name: row[name] for name in IN_CELL}
     if cell not in view.seen.members:
         return {"campaign": None, "state": AWAY}
+
     is_empty = view.seen.members[cell] is not None
     return {"campaign": None, "state": "empty" if is_empty else "not started"}
 

@@ -32,7 +32,12 @@ def batch() -> None:
 
 
 @batch.command("ls")
-@click.option("--all", "show_all", is_flag=True, help="Include batches that are over.")
+@click.option(
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Include batches that are over.",
+)
 @click.option(
     "--limit",
     type=Id(),
@@ -48,7 +53,12 @@ def list_batches(*, show_all: bool, limit: int, conn: Connection) -> None:
     redrive batch ls --all
     """
     rows = batches.newest(conn, show_all=show_all, limit=limit)
-    listing(rows, COLUMNS, right=("id", *COUNTS), empty="every batch is over")
+    listing(
+        rows,
+        COLUMNS,
+        right=("id", *COUNTS),
+        empty="every batch is over",
+    )
 
 
 @batch.command()
@@ -64,6 +74,7 @@ def show(id: int, conn: Connection) -> None:  # noqa: A002 # its name everywhere
     row = batches.show(conn, id)
     if row is None:
         raise NotFound(f"there is no batch {id}")
+
     fields = printable_fields(row | {"id": shown_id(row["id"])})
     lines = (f"{name:<12}{text}" for name, text in fields.items())
     answer(row, "\n".join(lines))

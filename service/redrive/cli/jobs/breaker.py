@@ -12,7 +12,7 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import listing, printable
 from redrive.database.rows import Connection
-from redrive.live_jobs import breakers
+from redrive.live_jobs.flow_control import breakers
 
 COLUMNS = (
     "name",

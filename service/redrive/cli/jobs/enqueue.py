@@ -127,7 +127,12 @@ def enqueue(
     content: Any = {} if payload is None else _read_payload("payload", payload)
     declared = _declared_options(settings)(kind)
     chosen = cast("JobOptions", {**declared, **given})
-    _enqueue_one(settings, kind=kind, payload=content, options=chosen)
+    _enqueue_one(
+        settings,
+        kind=kind,
+        payload=content,
+        options=chosen,
+    )
 
 
 def _declared_options(settings: Settings) -> Callable[[str], Fields]:
@@ -141,6 +146,7 @@ def _declared_options(settings: Settings) -> Callable[[str], Fields]:
     if settings.handlers is None:
         return lambda _: {}
 
+    # Imported only if a registry is named, so that the command starts fast.
     registry = importlib.import_module("redrive.handlers").load(settings.handlers)
     options_for = importlib.import_module("redrive.handlers.job_function").options_for
 
@@ -166,6 +172,7 @@ def _enqueue_one(
 ) -> None:
     job: JobFields = {"kind": kind, "payload": payload, **options}
     check_job(job)  # before a database is needed
+
     with database(settings) as conn:
         report = enqueue_reporting(conn, kind, payload, **options)
 
@@ -189,6 +196,7 @@ class Line(NamedTuple):
 def _enqueue_lines(settings: Settings, lines: IO[bytes], defaults: Fields) -> None:
     created = read = 0
     jobs = _jobs(lines, defaults, _declared_options(settings))
+
     with database(settings) as conn, progress("enqueued", None) as advance:
         try:
             while chunk := list(islice(jobs, CHUNK)):
@@ -214,6 +222,7 @@ def _enqueue_chunk(conn: Connection, chunk: list[Line]) -> int:
         with conn.transaction():
             return enqueue_many(conn, [line.job for line in chunk])
     except InvalidJob as error:
+        # The path begins with jobs[N] of the chunk; the user knows the line.
         n, _, path = error.path.removeprefix("jobs[").partition("]")
         line = chunk[int(n) if n.isdigit() else 0]
         raise InvalidJob(f"line {line.number}{path}", error.rule) from None
@@ -227,6 +236,8 @@ def _jobs(
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
+
+        # A field of the line overrides a flag, and a flag the handler's option.
         job = {**defaults, **_read_line(f"line {number}", text)}
         kind = str(job.get("kind"))
         yield Line(number, cast("JobFields", {**declared(kind), **job}))
@@ -237,6 +248,7 @@ def _read_line(path: str, text: bytes) -> Row:
     if "payload" in fields and fields["payload"] is None:
         raise InvalidJob(f"{path}.payload", NO_PAYLOAD)
 
+    # A line writes a time as the flag does, so 2h ago is allowed, too.
     if isinstance(fields.get("run_at"), str):
         try:
             fields["run_at"] = Instant().convert(fields["run_at"], None, None)

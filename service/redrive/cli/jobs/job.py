@@ -112,7 +112,10 @@ def job() -> None:
 @job.command("ls")
 @filter_options(of=JobFilter)
 @click.option(
-    "--after", type=_Place(), metavar="PLACE", help="Continue where a page ended."
+    "--after",
+    type=_Place(),
+    metavar="PLACE",
+    help="Continue where a page ended.",
 )
 @conn_options
 @json_option
@@ -128,6 +131,7 @@ def list_jobs(chosen: JobFilter, after: str | None, conn: Connection) -> None:
     --limit, the list has at most 100 jobs. If there are more, the last line says how to continue.
     """
     limit = chosen.limit or PAGE
+    # One job more than shown tells whether there are more.
     found = _found(conn, replace(chosen, limit=limit + 1), after)
     shown = list(islice(found, limit))
     is_cut = next(found, None) is not None
@@ -155,7 +159,9 @@ def _found(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[R
     live = live_part(chosen, after)
     if live is not None:
         yield from find(conn, live, after)
+        # The page of ended jobs that follows begins with the newest.
         after = None
+
     yield from find_ended(conn, chosen, after)
 
 
@@ -164,6 +170,7 @@ def _for_people(row: Row) -> Row:
     shown: Row = row | {name: failure.get(name) for name in FAILURE[:2]}
     if row["progress"]:
         shown["state"] += f" {row['progress']['share']:.0%}"
+
     return shown
 
 
@@ -181,9 +188,11 @@ def show_job(which: int, conn: Connection) -> None:
     redacted.
     """
     found = show(conn, which)
+    # Without time to wait, this only reads how the job has ended.
     ended = None if found else control.wait(conn, which, 0)
     if found is None:
         raise NotFound(_nothing_kept(which, ended))
+
     answer(found, "\n\n".join(_sections(found)))
 
 
@@ -215,6 +224,7 @@ def _sections(found: Row) -> Iterator[str]:
     """Format a job for people, section by section."""
     is_known = found["kind"] is not None  # known beyond the audit log
     template = _SUMMARY if is_known else _GONE
+
     words = {
         "title": _bold(f"job {shown_id(found['id'])}"),
         "why": _bold(printable(found["why"]["text"])),
@@ -254,6 +264,7 @@ def _notes(found: Row) -> Iterator[str]:
     if progress is not None:
         text = "{share:.0%}  {text}, at {at:%H:%M:%S}".format_map(progress)
         yield f"{_bold('progress')}  {printable(text)}"
+
     if checkpoint is not None:
         yield f"{_bold('checkpoint')}  {_json(checkpoint['data'])}"
 
@@ -263,6 +274,7 @@ def _step(step: Row) -> str:
     shown = printable_fields(step)
     by = f"  by {shown['by']}" if step["by"] else ""
     why = f": {shown['why']}" if step["why"] else ""
+
     return f"  {shown['at']}  {shown['what']}{by}{why}"
 
 
@@ -282,9 +294,11 @@ def _changed(
 
         jobs = counted(n, "job")
         why = run.consent(f"{verb} {jobs}?", str(n)) if matched else None
+
         with progress(verb, n) as advance:
             counts = change(
                 conn,
+                # Without consent nothing is changed, and the report has zeros.
                 matched if why else [],
                 why=why or "",
                 actor=run.settings.who(),
@@ -293,6 +307,7 @@ def _changed(
 
     text = _counts(counts) if why else run.unchanged()
     answer({"matched": n} | counts, text if matched else None)
+
     return _name_missed(chosen, matched)
 
 
@@ -305,6 +320,7 @@ def _name_missed(chosen: JobFilter, matched: Sequence[int]) -> Exit:
     for missed in sorted(set(chosen.ids).difference(matched)):
         shown = shown_id(missed)
         not_found(f"job {shown} is not live, or it does not match")
+
     if chosen.ids and not matched:
         return Exit.NOTHING_MATCHED
     return Exit.DONE
@@ -314,6 +330,7 @@ def _check_narrows(chosen: JobFilter) -> None:
     """Refuse to change all jobs, or jobs that are no longer live."""
     if not (chosen.narrows() or chosen.state):
         raise click.UsageError("give ids or a filter")
+
     over = sorted(ENDED & set(chosen.state))
     if over:
         raise click.UsageError(f"--state {', '.join(over)}: these jobs have ended")
@@ -324,6 +341,7 @@ def _preview(conn: Connection, matched: Sequence[int]) -> None:
     if not matched:
         click.echo("nothing matched")
         return
+
     click.echo(counted(len(matched), "live job"))
     _print_jobs(find(conn, JobFilter(ids=matched[:SHOWN])))
 
@@ -342,8 +360,10 @@ def reveal_payload(which: int, change: Change) -> None:
     change.agree(f"Show the payload of job {shown_id(which)} with its secrets")
     with database(change.settings) as conn:
         found = reveal(conn, which, **change.signed)
+
     if found is None:
         raise NotFound(f"nothing is kept of job {shown_id(which)}")
+
     emit(found["payload"])
 
 
@@ -417,8 +437,14 @@ def wait(which: int, timeout: float, conn: Connection) -> int:
     ended = control.wait(conn, which, timeout)
     if ended is None:
         raise NotFound(f"there is no job {shown_id(which)}")
-    report = {"id": which, "outcome": ended.outcome, "result": ended.result}
+
+    report = {
+        "id": which,
+        "outcome": ended.outcome,
+        "result": ended.result,
+    }
     answer(report, _outcome(ended))
+
     return _WAITED.get(ended.outcome, Exit.FAILED)
 
 

@@ -12,7 +12,7 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import listing, printable
 from redrive.database.rows import Connection
-from redrive.live_jobs import limits
+from redrive.live_jobs.flow_control import limits
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.scheduling.concurrency import NAME, of_rate, per_second
 
@@ -102,8 +102,10 @@ def set_limit(
 
     parts = [f"{concurrency} at once"] * (concurrency is not None)
     parts += [of_rate(rate)] if rate is not None else []
+
     limited = f"{printable(name)}: {', '.join(parts)}"
     change.agree(f"Limit {limited}")
+
     _set(name, concurrency, rate, change)
     click.echo(limited)
 
@@ -131,4 +133,5 @@ def _set(
             warning = limits.unused(conn, name)
             if warning is not None:
                 click.echo(escaped(f"redrive: {warning}"), err=True)
+
         return limits.put(conn, name, concurrency, rate, **change.signed)

@@ -17,7 +17,7 @@ from redrive.cli.support.options import (
     settings_options,
 )
 from redrive.cli.support.output import emit, length, listing, table, wants_json
-from redrive.dead_letters import simulation
+from redrive.dead_letters.analysis import simulation
 from redrive.errors import SettingsError
 from redrive.rules.attempts.plan import Planned, planned
 from redrive.rules.attempts.policy import (
@@ -81,7 +81,12 @@ def simulate(since: datetime, settings: Settings) -> None:
     rows = [
         {"count": count, **asdict(change)} for change, count in changes.most_common()
     ]
-    listing(rows, COLUMNS, right=("count",), empty="")
+    listing(
+        rows,
+        COLUMNS,
+        right=("count",),
+        empty="",
+    )
     if not wants_json():
         click.echo(_summary(seen, changes.total()))
 
@@ -136,6 +141,7 @@ def _print_rows(title: str, rows: Sequence[Planned]) -> None:
     click.echo(title)
     if rows:
         table(PLAN, _shortened(rows), right=PLAN)
+
     click.echo()
 
 
@@ -158,6 +164,7 @@ def _has_only_targets(settings: Settings) -> bool:
 def _add_targets(found: registry.Handlers, path: Path) -> None:
     from redrive.handlers.targets import caller, file  # noqa: PLC0415 # the http extra
 
+    # No target is called here, so the number of connections does not matter.
     caller.register(found, file.load(path), 1)
 
 
@@ -166,6 +173,7 @@ def described(kind: str | None, shown: Policy) -> Row:
     categories = {str(one): _described(shown, one) for one in Category}
     outage = categories[Category.TRANSIENT]
     waits = [row["latest"] for row in outage["plan"]]
+
     return {
         "kind": kind,
         "timeout": seconds(shown.timeout),
@@ -191,6 +199,7 @@ def _alike(shown: Policy) -> dict[str, list[Category]]:
     for category in Category:
         key = _key(shown, category)
         groups[key].append(category)
+
     return groups
 
 
@@ -204,6 +213,7 @@ def in_words(shown: Policy, category: Category) -> str:
     """Say how long a category is retried."""
     limit = attempts_of(shown, category)
     window = window_of(shown, category)
+
     if dies_at_once(category, shown) or limit == 1:
         return "not retried"
 
@@ -217,6 +227,7 @@ def in_words(shown: Policy, category: Category) -> str:
         text += f", at most {limit} attempts"
 
     alike = shown.same_failure_limit
+    # If the attempts run out first, the same failure never ends the retries.
     is_reached = limit is None or alike < limit
     if category not in EXPECTED_TO_REPEAT and is_reached:
         text += f"; the same failure {alike} times in a row ends it"
@@ -228,6 +239,7 @@ def _shortened(rows: Sequence[Planned]) -> Iterator[tuple[str, ...]]:
     """Format the rows; show only the first and the last of several equal waits."""
     before = 0.0
     is_cut = False
+
     for row in rows:
         is_repeated = row.latest == before and row is not rows[-1]
         if not is_repeated:

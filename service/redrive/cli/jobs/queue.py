@@ -27,8 +27,8 @@ from redrive.cli.support.output import (
 from redrive.cli.support.unhandled import sentence
 from redrive.database.rows import Connection, value
 from redrive.database.rows import rows as rows_of
-from redrive.live_jobs.around import Surroundings
-from redrive.live_jobs.unhandled import Unhandled, unhandled
+from redrive.live_jobs.surroundings.around import Surroundings
+from redrive.live_jobs.surroundings.unhandled import Unhandled, unhandled
 from redrive.rules.attempts.waiting import Around, why_queue
 from redrive.rules.payloads.limits import check_name
 from redrive.rules.rows import Fields, Row
@@ -172,6 +172,7 @@ def _show_queues(rows: Sequence[Row]) -> None:
         right=(*STATES, "oldest ready"),
         empty="no queue has held a job yet",
     )
+
     for row in rows:
         name = _named(row) + row["queue"]
         for reason in _reasons(row):
@@ -191,6 +192,7 @@ def _described(row: Row) -> tuple[str, str, str]:
     waited = row["oldest_ready_seconds"]
     paused = "yes" if row["paused"] else ""
     age = f"{waited:.0f} s" if waited else ""
+
     return paused, row["fair_by"] or "", age
 
 
@@ -211,6 +213,7 @@ def pause(name: str, create: bool, change: Change) -> None:
     """
     if not create:
         _require_known(name, change.settings)
+
     change.agree(f"Pause the queue {name}")
     _act(_PAUSED, name, change)
     click.echo(f"{name} is paused; workers stop claiming from it within a second")
@@ -268,13 +271,21 @@ def set_options(  # settings that may be set alone or together
     if not wanted:
         msg = "give --fair-by, --paused, --no-paused or --history"
         raise click.UsageError(msg)
-    if not create:
+
+    if create:
+        check_name("queue", name)
+    else:
         _require_known(name, change.settings)
 
     texts = "; ".join(setting.text for setting in wanted)
     change.agree(f"Set the queue {name}: {texts}")
+
+    actor = change.settings.who()
+    with database(change.settings) as conn, conn.transaction():
+        for setting in wanted:
+            conn.execute(setting.statement, (name, *setting.values, actor, change.why))
+
     for setting in wanted:
-        _act(setting.statement, name, change, *setting.values)
         click.echo(f"{name} is set: {setting.text}")
 
 
@@ -341,7 +352,12 @@ def list_limits(conn: Connection) -> None:
 
     listing(
         found,
-        {"what": "what", "in use": "used", "at most": "at_most", "counted": "counted"},
+        {
+            "what": "what",
+            "in use": "used",
+            "at most": "at_most",
+            "counted": "counted",
+        },
         for_people=lambda row: row | {"counted": NAMES[row["what"]]},
         right=("in use", "at most"),
     )
@@ -349,7 +365,11 @@ def list_limits(conn: Connection) -> None:
 
 @queue.command("limit")
 @click.argument(
-    "limits", metavar="WHAT=NUMBER...", nargs=-1, required=True, type=_Limit()
+    "limits",
+    metavar="WHAT=NUMBER...",
+    nargs=-1,
+    required=True,
+    type=_Limit(),
 )
 @acting_options
 def limit_names(limits: Sequence[Limit], change: Change) -> None:
@@ -363,6 +383,7 @@ def limit_names(limits: Sequence[Limit], change: Change) -> None:
     texts = ", ".join(f"{number} {what}" for what, number in limits)
     change.agree(f"Allow at most {texts}")
     actor = change.settings.who()
+
     with database(change.settings) as conn, conn.transaction():
         for limit in limits:
             conn.execute(_LIMIT_NAMES, (*limit, actor, change.why))
@@ -376,12 +397,14 @@ def _require_known(name: str, settings: "Settings") -> None:
     check_name("queue", name)
     with database(settings) as conn:
         warning = unknown(conn, "queue", name)
+
     if warning:
         raise NotFound(f"{warning} (--create allows it)")
 
 
-def _act(statement: LiteralString, name: str, change: Change, *values: object) -> Any:
+def _act(statement: LiteralString, name: str, change: Change) -> Any:
     check_name("queue", name)
     actor = change.settings.who()
+
     with database(change.settings) as conn:
-        return value(conn, statement, name, *values, actor, change.why)
+        return value(conn, statement, name, actor, change.why)

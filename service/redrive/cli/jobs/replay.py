@@ -58,14 +58,22 @@ class _Way:
 
 
 @click.command()
-@click.argument("job", metavar="[ID]", required=False, type=Id())
+@click.argument(
+    "job",
+    metavar="[ID]",
+    required=False,
+    type=Id(),
+)
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
     help="Registry of the handlers. [env: REDRIVE_HANDLERS]",
 )
 @click.option(
-    "--pdb", "debug", is_flag=True, help="Stop in the debugger where it fails."
+    "--pdb",
+    "debug",
+    is_flag=True,
+    help="Stop in the debugger where it fails.",
 )
 @click.option(
     "--pytest",
@@ -219,9 +227,11 @@ def _replay(bundle: "Bundle", way: _Way) -> int:
         test=way.test is not None,
     )
     found = _run(request, way)
+
     is_written = way.test is not None and _write_test(way.test, found)
     report = _facts(bundle, found) | {"test": str(way.test) if is_written else None}
     answer(report, "\n".join(_lines(bundle, found)))
+
     if way.test is not None:
         return _say_test(way.test, is_written=is_written)
 
@@ -256,9 +266,13 @@ def _write_test(file: Path, found: "Replayed") -> bool:
     source = found.result and found.result.test
     if source is None:
         return False
+
     file.parent.mkdir(parents=True, exist_ok=True)
+
+    # Mode x refuses a file that was made after the check.
     with file.open("x") as written:
         written.write(source)
+
     return True
 
 
@@ -283,6 +297,7 @@ def _facts(bundle: "Bundle", found: "Replayed") -> Row:
     result = found.result
     failure = result and result.failure
     place = None if failure is None else place_of(failure)
+
     return {
         "id": bundle.id,
         "kind": bundle.kind,
@@ -306,6 +321,7 @@ def _lines(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
     title = click.style(f"job {shown_id(bundle.id)}", bold=True)
     at = printable(bundle.started_at)
     yield f"{title}  {printable(bundle.kind)}  attempt {bundle.attempt}, as of {at}"
+
     result = found.result
     if result is None:
         yield f"it did not end: {found.end}"
@@ -340,8 +356,10 @@ def _hints(bundle: "Bundle", found: "Replayed") -> Iterator[str]:
     if found.calls:
         refused = counted(found.calls, "outgoing call")
         yield f"{refused} refused: --no-sandbox lets them through, at your own risk"
+
     if bundle.hidden:
         fields = printable(", ".join(bundle.hidden))
         yield f"redacted: {fields}; give values by --payload FILE, or --reveal --why TEXT"
+
     if not can_set_clock():
         yield f"the clock was not set back: {NO_CLOCK}"

@@ -17,7 +17,7 @@ from redrive.cli.support.output import (
     wants_json,
 )
 from redrive.database.rows import Connection
-from redrive.live_jobs import schedules
+from redrive.live_jobs.flow_control import schedules
 from redrive.rules.rows import Row
 
 COLUMNS = ("name", "kind", "cron", "tz", "state", "next_at", "last_at", "last_job")
@@ -49,6 +49,7 @@ def _show(rows: Sequence[Row]) -> None:
         right=("last_job",),
         empty="no schedule; a handler declares one: @jobs.every('0 7 * * 1-5')",
     )
+
     for row in rows:
         if row["paused_at"] and not wants_json():
             text = f"{row['name']}: paused by {row['paused_by']}: {row['paused_why']}"
@@ -56,7 +57,12 @@ def _show(rows: Sequence[Row]) -> None:
 
 
 @schedule.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="NAME...",
+    nargs=-1,
+    required=True,
+)
 @run_options()
 @json_option
 def pause(names: tuple[str, ...], run: Run) -> int:
@@ -72,7 +78,12 @@ def pause(names: tuple[str, ...], run: Run) -> int:
 
 
 @schedule.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="NAME...",
+    nargs=-1,
+    required=True,
+)
 @run_options()
 @json_option
 def resume(names: tuple[str, ...], run: Run) -> int:
@@ -88,7 +99,12 @@ def resume(names: tuple[str, ...], run: Run) -> int:
 
 
 @schedule.command("now")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument(
+    "names",
+    metavar="NAME...",
+    nargs=-1,
+    required=True,
+)
 @run_options()
 @json_option
 def run_now(names: tuple[str, ...], run: Run) -> int:
@@ -123,6 +139,7 @@ def _changed(verb: str, outcome: str, names: Sequence[str], run: Run) -> int:
         if why:
             done = _act(conn, outcome, found, run.settings.who(), why)
 
+    # The JSON has the ids of new jobs, but only how many schedules changed.
     result = done if outcome == "jobs" else len(done)
     text: str | None = None
     if why:
@@ -139,6 +156,7 @@ def _name_missing(names: Sequence[str], found: Sequence[str]) -> Exit:
     missing = set(names) - set(found)
     for name in sorted(missing):
         not_found(f"there is no schedule {name}")
+
     return Exit.DONE if found else Exit.NOTHING_MATCHED
 
 

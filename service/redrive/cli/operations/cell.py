@@ -17,11 +17,11 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import answer, counted, wants_json
 from redrive.cli.support.terminal import progress
-from redrive.database import migrate
 from redrive.database.rows import Connection
+from redrive.database.schema import migrate
 from redrive.errors import SchemaError
-from redrive.live_jobs import moves
-from redrive.live_jobs.moves import Done, Move, Plan
+from redrive.live_jobs.cell_moves import moves
+from redrive.live_jobs.cell_moves.moves import Done, Move, Plan
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
@@ -46,8 +46,19 @@ def cell() -> None:
     required=True,
     help="Key that selects the cell, which jobs have as their tenant.",
 )
-@click.option("--from", "origin", metavar="CELL", required=True, help="Cell to leave.")
-@click.option("--to", metavar="CELL", required=True, help="Cell to go to.")
+@click.option(
+    "--from",
+    "origin",
+    metavar="CELL",
+    required=True,
+    help="Cell to leave.",
+)
+@click.option(
+    "--to",
+    metavar="CELL",
+    required=True,
+    help="Cell to go to.",
+)
 @why_option("required to act")
 @actor_option
 @click.option(
@@ -89,9 +100,9 @@ def move_key(
     run the command again for jobs that came in between.
 
     --give-up returns the jobs that a stopped run has taken out to the cell of --from,
-    unless the other cell has them. What has moved stays there. If the other cell does
-    not answer, this is refused, because its jobs could run twice. Only if it is lost
-    for good, add --destination-lost.
+    unless the other cell has them. Jobs that have moved stay there. If the other cell does
+    not answer, this is refused, because its jobs could run twice. Add --destination-lost
+    only if the other cell is lost for good.
 
     The command shows what moves and asks, unless you give --yes. Without a terminal
     and without --yes it only shows it.
@@ -115,8 +126,11 @@ def move_key(
         origin=origin,
         to=to,
         actor=source.who(),
+        # It is given when the user consents.
         why="",
     )
+
+    # A cell that is lost for good may be gone from the settings, too.
     is_configured = any(settings.cell == to for settings in cells)
     there = None
     if is_configured or not is_lost:
@@ -133,6 +147,7 @@ def _show_and_move(run: Run, there: "Settings", move: Move) -> None:
     done = None
     with database(run.settings) as conn, database(there) as other:
         _require_equal(conn, other, move.origin, move.to)
+
         plan = moves.look(conn, other, move.key)
         if not wants_json():
             _show(plan, move.to)
@@ -141,7 +156,13 @@ def _show_and_move(run: Run, there: "Settings", move: Move) -> None:
         reason = run.consent(question, move.key)
         if reason is not None:
             agreed = move._replace(why=reason)
-            done = _move(conn, other=other, source=run.settings, move=agreed, plan=plan)
+            done = _move(
+                conn,
+                other=other,
+                source=run.settings,
+                move=agreed,
+                plan=plan,
+            )
 
     text = _summary(done, move.to) if done else run.unchanged()
     answer(_fields(plan) | _counts(done), text)
@@ -154,6 +175,7 @@ def _named(cells: "Sequence[Settings]", option: str, name: str) -> "Settings":
     if name not in found:
         known = ", ".join(map(str, found))
         raise click.UsageError(f"{option} {name}: no such cell; there are: {known}")
+
     return found[name]
 
 
@@ -178,10 +200,13 @@ def _move(
 ) -> Done:
     done = Done()
     told = before = 0
+
     with only_one(source, "move"), progress("moved", plan.moving.total()) as advance:
+        # Each report has the totals so far; the progress bar takes what was added.
         for done in moves.run(conn, other, move):
             advance(done.moved + done.known - before)
             before = done.moved + done.known
+
             if done.waiting and not told:
                 told = done.waiting
                 _say_waiting(told)
@@ -203,6 +228,7 @@ def _lines(plan: Plan, to: str) -> Iterator[str]:
     """Yield what people read before a move."""
     yield from _moves(plan)
     yield from _copies(plan)
+
     for (what, why), n in sorted(plan.staying.items()):
         yield f"stays   {counted(n, what)}: {STAYS[why]}"
 
@@ -219,6 +245,7 @@ def _moves(plan: Plan) -> Iterator[str]:
     jobs = counted(plan.moving["job"], "waiting job")
     dead = counted(plan.moving["dead letter"], "dead letter")
     yield f"moves   {jobs}, {dead}"
+
     if plan.taken:
         taken = counted(plan.taken, "job")
         yield f"moves   {taken} that a stopped run has taken out"
@@ -227,6 +254,7 @@ def _moves(plan: Plan) -> Iterator[str]:
 def _copies(plan: Plan) -> Iterator[str]:
     keys = counted(plan.keys, "idempotency key")
     yield f"copies  {keys} that succeeded"
+
     for name, concurrency, rate in plan.limits:
         yield f"copies  the limit {name} (concurrency {concurrency}, rate {rate})"
 
@@ -251,6 +279,7 @@ def _warnings(plan: Plan, to: str) -> Iterator[str]:
 
 
 def _fields(plan: Plan) -> Row:
+    # Every reason has a number in the JSON, even if nothing stays for it.
     staying = dict.fromkeys(STAYS, 0)
     for (_, reason), n in plan.staying.items():
         staying[reason] += n
@@ -288,4 +317,5 @@ def _summary(done: Done, to: str) -> str:
 
     keys = counted(done.keys, "key")
     limits = counted(done.limits, "limit")
+
     return f"{done.moved} moved to {to}{known}; {keys} and {limits} copied"

@@ -12,16 +12,25 @@ from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.options import Run
 from redrive.cli.support.output import answer, counted, wants_json
 from redrive.database.rows import Connection
-from redrive.live_jobs import give_up
-from redrive.live_jobs.give_up import Returned
-from redrive.live_jobs.moves import Move
+from redrive.live_jobs.cell_moves import give_up
+from redrive.live_jobs.cell_moves.give_up import Returned
+from redrive.live_jobs.cell_moves.moves import Move
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
 
 
 def end_move(run: Run, there: "Settings | None", move: Move, *, is_lost: bool) -> None:
-    """Show what returns, ask, and end the move. `there`: None = not configured."""
+    """Show what returns, ask, and end the move.
+
+    Args:
+        there: settings of the destination; None = it is not configured.
+        is_lost: the destination need not answer, because it will never come back.
+
+    Raises:
+        click.UsageError: no such move is open.
+        psycopg.OperationalError: the destination does not answer, and is not lost.
+    """
     done = None
     with database(run.settings) as conn, ExitStack() as stack:
         other = _destination(stack, there, move, is_lost=is_lost)
@@ -34,7 +43,9 @@ def end_move(run: Run, there: "Settings | None", move: Move, *, is_lost: bool) -
         reason = run.consent(question, move.key)
         if reason is not None:
             agreed = move._replace(why=reason)
+            # A mover takes the same lock, so a move and its end do not run at once.
             with only_one(run.settings, "move"):
+                # Each report has the totals so far, so the last one is the result.
                 *_, done = give_up.run(conn, other, agreed, number)
 
     text = _summary(done, move) if done else run.unchanged()
@@ -90,5 +101,6 @@ def _summary(done: Returned, move: Move) -> str:
     if done.known:
         jobs = counted(done.known, "job")
         parts.append(f"{jobs} left out, because {move.origin} has their keys")
+
     parts.append(f"{done.there} are in {move.to}")
     return "; ".join(parts)

@@ -14,7 +14,7 @@ from redrive.cli.support.options import (
     settings_options,
 )
 from redrive.cli.support.output import emit, wants_json
-from redrive.database import migrate as migrations
+from redrive.database.schema import migrate as migrations
 from redrive.dead_letters.runs import expect
 from redrive.observability.logs import set_up
 
@@ -63,6 +63,7 @@ def migrate(settings: "Settings", patience: float, **every: float | None) -> Non
     with database(settings, any_schema=True) as conn:
         report = migrations.migrate(conn, patience=patience)
         for task, seconds in every.items():
+            # Without the option, the expected interval stays as it is.
             if seconds is not None:
                 expect(conn, task.removesuffix("_every"), seconds)
 
@@ -75,6 +76,7 @@ def migrate(settings: "Settings", patience: float, **every: float | None) -> Non
 def _show(report: migrations.Report) -> None:
     for name in report.applied:
         click.echo(f"applied {name}")
+
     remark = "" if report.applied else ", nothing to do"
     click.echo(f"schema version {report.after}{remark}")
     if report.without_roles:

@@ -82,6 +82,7 @@ def _rotate(
     """Encrypt all data that the first key has not encrypted, and audit it."""
     first = keyring.ids[0]
     stale = rotation.count_stale(conn, first)
+
     with (
         only_one(settings, "reencrypt"),
         audited(
@@ -109,6 +110,7 @@ def _summary(keyring: Keyring, report: rotation.Report) -> str:
         text += f", {report.skipped} busy: run it again for them"
     if report.unreadable:
         text += f", {report.unreadable} cannot be read"
+
     return text
 
 
@@ -120,6 +122,7 @@ def _left(
     None stands for rows that are not encrypted.
     """
     none = dict.fromkeys(rotation.PLACES, 0)
+    # A dict keeps the order and drops repeated keys.
     for key in dict.fromkeys((*keyring.ids, *report.left)):
         yield key, report.left.get(key, none)
 

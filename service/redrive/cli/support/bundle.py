@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 def read_bundle_of(job: int, reveal: "Reveal | None", settings: "Settings") -> Row:
     """Read the bundle of a dead letter. With `reveal`, ask for consent first.
 
+    Args:
+        reveal: request to see the secrets; None = they are redacted.
+
     Raises:
         NotFound: the job has no dead letter.
     """
@@ -24,8 +27,14 @@ def read_bundle_of(job: int, reveal: "Reveal | None", settings: "Settings") -> R
 
     with database(settings) as conn:
         why = reveal and reveal.why
-        bundle = export(conn, job, actor=settings.who(), why=why)
+        bundle = export(
+            conn,
+            job,
+            actor=settings.who(),
+            why=why,
+        )
 
     if bundle is None:
         raise NotFound(no_letter(job))
+
     return bundle

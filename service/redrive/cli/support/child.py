@@ -34,9 +34,11 @@ def _in_copy(work: Callable[[], T]) -> tuple[T, BaseException | None]:
     """Return the result and the error; raise EOFError if the copy was killed."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
+
     child = context.Process(target=_answer, args=(work, theirs))
     child.start()
     theirs.close()  # so that we notice any end of the child
+
     try:
         with ours:
             return ours.recv()
@@ -49,4 +51,5 @@ def _answer(work: Callable[[], object], to: Connection) -> None:
         answer = work(), None
     except BaseException as error:  # noqa: BLE001 # the parent raises it
         answer = None, error
+
     to.send(answer)

@@ -11,10 +11,10 @@ import click
 import psycopg
 
 from redrive.cli.support.exits import Exit, NotFound
-from redrive.database import migrate
-from redrive.database.address import Address
 from redrive.database.ask import outcomes
+from redrive.database.connections.address import Address
 from redrive.database.rows import Connection
+from redrive.database.schema import migrate
 from redrive.dead_letters.runs import hold_lock
 from redrive.errors import (
     Busy,
@@ -56,11 +56,13 @@ def database(
     """
     with settings.address().connect(
         "redrive cli",
+        # The default is for short calls. A command may read or change many rows.
         statement_timeout="0",
         **session,
     ) as conn:
         if not any_schema:
             migrate.require(conn)
+
         yield conn
 
 
@@ -81,10 +83,12 @@ def ask_each(
     """
     asked = {str(settings.cell): partial(read, settings) for settings in cells}
     answers, errors = outcomes(asked, seconds)
+
     if len(cells) > 1:
         rows = [({"cell": cell}, answer) for cell, answer in answers.items()]
         return rows, say_away(errors)
 
+    # With one cell there is at most one error.
     for error in errors.values():
         raise error
 
@@ -99,6 +103,7 @@ def say_away(away: Mapping[str, Exception]) -> Exit:
         code, text = explain(error)
         click.echo(f"redrive: cell {cell}: {escaped(text)}", err=True)
         worst = max(worst, code)
+
     return worst
 
 
@@ -129,14 +134,18 @@ def wait_for_schema(where: Address, patience: float) -> None:
     """
     began = time.monotonic()
     logged = ""
+
     while (trouble := _trouble_at_start(where)) is not None:
         limit = patience
         text = first_line(trouble)
         if isinstance(trouble, psycopg.Error):
             limit = max(patience, UNREACHABLE_PATIENCE)
             text = f"{UNREACHABLE}: {text}"
+
         if time.monotonic() - began > limit:
             raise trouble
+
+        # Log a cause when it changes, and not every second.
         if text != logged:
             logger.warning("%s; trying again for %.0f s", text, limit)
             logged = text
@@ -150,6 +159,7 @@ def _trouble_at_start(where: Address) -> Exception | None:
         with where.connect("redrive start") as conn:
             migrate.require(conn)
     except SchemaTooNew:
+        # Waiting does not help: no migration makes a schema older.
         raise
     except (SchemaError, psycopg.OperationalError) as error:
         return error
@@ -194,10 +204,13 @@ def _code_of(error: BaseException) -> Exit:
 def _explain_database(error: psycopg.Error) -> tuple[Exit, str]:
     match error:
         case psycopg.OperationalError(sqlstate=None):
+            # Without SQLSTATE, the error is about the connection, and not a query.
             return Exit.UNREACHABLE, f"{UNREACHABLE}: {first_line(error)}"
+
         case psycopg.errors.InsufficientPrivilege():
             hint = "docs/roles.md says which role may do it"
             return Exit.FAILED, f"{refused(error)}; {hint}"
+
         case _:
             return Exit.FAILED, refused(error)
 

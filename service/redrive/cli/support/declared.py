@@ -34,10 +34,12 @@ def set_differing(
         held = read(conn)
         changed = [value for value in wanted if value not in held]
         described = [describe(value) for value in changed]
+
         if changed:
             listed = ", ".join(described)
             change.agree(question.format(listed))
 
+        # It begins after the answer, so that nothing stays locked until then.
         with conn.transaction():
             for value in changed:
                 put(conn, value)

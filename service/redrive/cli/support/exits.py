@@ -16,6 +16,7 @@ class Exit(IntEnum):
         exit_code = int.__new__(cls, code)
         exit_code._value_ = code
         exit_code.meaning = meaning
+
         return exit_code
 
     DONE = 0, "done"

@@ -62,7 +62,12 @@ class _OneOf(click.Choice[str]):
         return tuple(one(word.strip(), param, ctx) for word in value.split(","))
 
 
-_ids_argument = click.argument("arguments", metavar="[ID]...", nargs=-1, type=Id())
+_ids_argument = click.argument(
+    "arguments",
+    metavar="[ID]...",
+    nargs=-1,
+    type=Id(),
+)
 
 
 def filter_options(
@@ -92,6 +97,7 @@ def filter_options(
         )
         for name, criterion in criteria.items()
     ]
+
     if takes_ids:
         options.append(_ids_argument)
 
@@ -101,6 +107,7 @@ def filter_options(
             wanted = {name: given.pop(name) for name in criteria}
             wanted["ids"] = (*given.pop("arguments", ()), *wanted["ids"])
             chosen = of(**_values(wanted, criteria, states))
+
             return command(chosen=chosen, **given)
 
         return with_options(options, choose)
@@ -112,6 +119,7 @@ def _values(
     given: Fields, criteria: Mapping[str, Criterion], states: Sequence[str]
 ) -> Row:
     """Return the values of the filter's fields, with the default states."""
+    # An option with choices takes several values, so each use of it gives a tuple.
     values = {
         name: tuple(chain.from_iterable(value)) if criteria[name].choices else value
         for name, value in given.items()
@@ -130,10 +138,11 @@ def _option(
 ) -> Decorator:
     name = _NAMES.get(field, field)
     kind, metavar = _TYPES.get(field, (click.STRING, name.upper()))
+
     if criterion.choices:
         other = (ANY,) if field == "state" else ()
         kind = _OneOf((*criterion.choices, *other))
-        metavar = None
+        metavar = None  # help lists the choices
 
     return option(
         prefix,

@@ -26,7 +26,11 @@ def read_json(path: str, text: str | bytes) -> Any:
 
 
 def read_object(path: str, text: bytes) -> Row:
-    """Read a line that must be an object, which describes a job."""
+    """Read a line that must be an object, which describes a job.
+
+    Raises:
+        InvalidJob: the line is not JSON or not an object; the error names `path`.
+    """
     value = read_json(path, text)
     if not isinstance(value, dict):
         raise InvalidJob(path, "must be an object with at least a kind")

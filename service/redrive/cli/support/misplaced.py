@@ -23,6 +23,7 @@ def where_it_goes(
     place = names.index(name)
     has_value_already = "=" in arguments[place]
     later = arguments[place + 1 :]
+
     for at, path, command in _commands(error.ctx, error.ctx.command, later):
         option = _option(command, name)
         # The word after an option with a value is that value, even if it is a command's
@@ -88,6 +89,7 @@ def _commands(
         if command is None:
             continue
 
+        # The innermost command comes first, so that it is found before its group.
         for _, path, inner in _commands(context, command, words[at + 1 :]):
             yield at, (word, *path), inner
 

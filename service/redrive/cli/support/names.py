@@ -16,11 +16,16 @@ _KNOWN: Mapping[str, tuple[LiteralString, str]] = {
 
 
 def unknown(conn: Connection, what: str, name: str) -> str | None:
-    """Return a warning about a name that no job has had; otherwise None."""
+    """Return a warning about a name that no job has had; otherwise None.
+
+    Args:
+        what: kind or queue.
+    """
     query, had = _KNOWN[what]
     known = column(conn, query)
     if name in known:
         return None
+
     return f"no job has been {had} {name!r} yet{suggestion(name, known)}"
 
 

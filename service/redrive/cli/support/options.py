@@ -17,7 +17,7 @@ from redrive.rules.scheduling.instants import instant
 from redrive.rules.scheduling.instants import seconds as seconds_of
 
 if TYPE_CHECKING:
-    from redrive.database.cells import Cell
+    from redrive.database.connections.cells import Cell
     from redrive.settings import Settings
 
 Command = Callable[..., Any]
@@ -48,6 +48,7 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
                 param,
                 ctx,
             )
+
         return float(seconds)
 
 
@@ -112,10 +113,12 @@ class Id(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as ab
         """Parse the value, and keep its cell."""
         if isinstance(value, int):
             return value
+
         cell, number = parted(str(value))
         found = _NUMBER.convert(number, param, ctx)
         if cell is not None:
             keep_cell(cell)
+
         return found
 
 
@@ -123,7 +126,11 @@ id_argument: Decorator = click.argument("which", metavar="ID", type=Id())
 
 
 def keep_cell(cell: str) -> None:
-    """Keep the cell of this command. Two different ones are a usage error."""
+    """Keep the cell of this command.
+
+    Raises:
+        click.UsageError: another cell was kept before.
+    """
     context = click.get_current_context()
     known = context.meta.setdefault(CELL, cell)
     if known != cell:
@@ -269,6 +276,8 @@ def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]
     found = settings.cells()
     _show_cell(found)
     cells = [settings.model_copy(update={"cell": cell.name}) for cell in found]
+
+    # Without cells, there is one database, and the settings are its own.
     return cells or [settings]
 
 
@@ -278,6 +287,7 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
     refuse_unknown(_variables)
     context = click.get_current_context()
     cell: str | None = context.meta.get(CELL)
+
     options = {
         param.name: param.opts[0] for param in context.command.params if param.name
     }
@@ -292,6 +302,7 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
     if cell is not None:
         raise click.UsageError("give --database-url or --cell, not both")
 
+    # The URL names the database, so the cells of the environment do not count.
     return settings.model_copy(update={"databases": None, "cell": None})
 
 
@@ -309,7 +320,11 @@ def _variables() -> Iterator[str]:
 
 
 def require_why(why: str | None) -> str:
-    """Return the reason, or raise a usage error: every change needs one."""
+    """Return the reason without blanks around it.
+
+    Raises:
+        click.UsageError: there is no reason, and every change needs one.
+    """
     if why is None or not why.strip():
         raise click.UsageError(
             "--why is missing; give the reason, which the audit log keeps"
@@ -333,7 +348,12 @@ def acting_options(command: Command) -> Command:
         return command(change=change, **options)
 
     return with_options(
-        [why_option("required"), actor_option, _yes(), database_option],
+        [
+            why_option("required"),
+            actor_option,
+            _yes(),
+            database_option,
+        ],
         act,
     )
 
@@ -354,6 +374,7 @@ def reveal_options(command: Command) -> Command:
         help="Do not redact secrets. The audit log records who saw them, and why.",
     )
     why = why_option("required with --reveal")
+
     return with_options([shown, why, actor_option, _yes()], act)
 
 
@@ -371,7 +392,12 @@ class Reveal:
 
 
 def _yes(prefix: str | None = None) -> Decorator:
-    return option(prefix, "--yes", is_flag=True, help="Do not ask for confirmation.")
+    return option(
+        prefix,
+        "--yes",
+        is_flag=True,
+        help="Do not ask for confirmation.",
+    )
 
 
 def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
@@ -431,6 +457,7 @@ class Change:
             return
         if is_watched():
             raise click.Abort
+
         raise click.UsageError(
             f"{what}? Nothing was changed; without a terminal, add --yes"
         )
@@ -455,6 +482,9 @@ class Run:
     def consent(self, question: str, word: str) -> str | None:
         """Return the reason for the run after consent; None = only preview.
 
+        Args:
+            word: text that the user types to agree.
+
         Raises:
             click.UsageError: the run needs a reason and has none.
         """
@@ -464,6 +494,7 @@ class Run:
             return require_why(self.why)
         if not confirm(question, word):
             return None
+
         return require_why(self.why or click.prompt("Why"))
 
     def signed(self, why: str) -> Signed:
@@ -502,11 +533,17 @@ def _run_options(prefix: str | None, why: str | None) -> list[Decorator]:
         help="How often this is scheduled: 1d, or a cron expression. An alert fires if"
         " the runs stop.",
     )
+
     return [
         why_option(wanted, prefix, default=why),
         actor_option,
         *([every] if prefix else ()),
-        option(prefix, "--dry-run", is_flag=True, help="Only show what would change."),
+        option(
+            prefix,
+            "--dry-run",
+            is_flag=True,
+            help="Only show what would change.",
+        ),
         _yes(prefix),
         database_option,
     ]

@@ -75,6 +75,7 @@ def _of_cell(row: Fields, column: str) -> Any:
     value = row[column]
     if column not in ID_COLUMNS or not isinstance(value, int):
         return value
+
     cell = row.get("cell") or shown_cell()
     return id_in_cell(value, cell)
 
@@ -84,6 +85,7 @@ def emit(value: Any) -> None:
     cell = shown_cell()
     if cell is not None and isinstance(value, dict):
         value = {"cell": cell} | cast("Row", value)
+
     encoded = msgspec.json.encode(value, enc_hook=str)
     line = escaped(encoded.decode())
     click.echo(line)
@@ -112,9 +114,11 @@ def listing(
         for_people: returns a row as the table shows it.
     """
     fields = columns.values() if isinstance(columns, Mapping) else columns
+    # A generator, because JSON lines need no cells, and `rows` may be read only once.
     cells = (
         [_of_cell(row, field) for field in fields] for row in map(for_people, rows)
     )
+
     with paged():
         if wants_json():
             emit_each(rows)
@@ -133,7 +137,9 @@ def paged() -> Iterator[None]:
         return
 
     columns, lines = shutil.get_terminal_size()
+    # Captured output is no terminal, so tables take their width from COLUMNS.
     os.environ.setdefault("COLUMNS", str(columns))
+
     with redirect_stdout(io.StringIO()) as captured:
         yield
 
@@ -182,11 +188,13 @@ def _console() -> Any:
 
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     color = None if os.environ.get("NO_COLOR") else "auto"
+
     return Console(width=None if has_width else PIPE_WIDTH, color_system=color)
 
 
 def _excess(console: Any, drawn: Any) -> int:
     """Return how many characters the table is too wide; no cell is cut if it is 0."""
+    # No table is that wide, so this measures each column at its full width.
     unbounded = console.options.update(max_width=10_000)
     return console.measure(drawn, options=unbounded).maximum - console.width
 
@@ -197,8 +205,10 @@ def _print_cut(console: Any, drawn: Any) -> None:
     for _ in range(_excess(console, drawn)):
         widest = widths.index(max(widths))
         widths[widest] -= 1
+
     for column, width in zip(drawn.columns, widths, strict=True):
         column.width = max(width, 1)
+
     console.print(drawn)
 
 
@@ -218,12 +228,15 @@ def _print_in_two(
     """Print the table without the columns of BELOW, and these under each row."""
     is_below = [column in BELOW for column in columns]
     is_beside = [not below for below in is_below]
+
     beside = list(compress(columns, is_beside))
     rows = [list(compress(row, is_beside)) for row in cells]
     lines = _drawn_lines(console, beside, rows, right)
+
     for line in lines[:HEAD_LINES]:
         click.echo(line)
 
+    # The drawn table ends with an empty line, which belongs to no row.
     for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
         click.echo(line)
         below = filter(None, compress(row, is_below))
@@ -284,6 +297,7 @@ def relative(instant: datetime, now: datetime) -> str:
         return "now"
     if seconds > 0:
         return f"in {length(seconds)}"
+
     return f"{length(-seconds)} ago"
 
 
@@ -294,6 +308,7 @@ def length(seconds: float) -> str:
 
     unit = next(unit for unit in UNITS if seconds >= unit.least)
     number = int(seconds // unit.size)
+
     return f"{number} {unit.name}"
 
 
@@ -332,7 +347,7 @@ def not_found(what: str) -> Exit:
 def no_letter(job: int, what: str = "no dead letter") -> str:
     """Return the text about a job that has no such dead letter."""
     shown = shown_id(job)
-    look = f"redrive job show {shown} shows what became of it"
+    look = f"redrive job show {shown} shows what happened to it"
     return f"job {shown} has {what}; {look}"
 
 

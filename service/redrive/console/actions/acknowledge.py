@@ -15,7 +15,7 @@ from redrive.console.actions.group import group_of, preview_group
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection
-from redrive.dead_letters.acknowledgements import acknowledge, unacknowledge
+from redrive.dead_letters.grouping.acknowledgements import acknowledge, unacknowledge
 
 
 def _preview(

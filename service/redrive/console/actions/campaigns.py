@@ -31,12 +31,12 @@ from redrive.console.actions.change import (
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection, column, value
-from redrive.dead_letters import campaign
-from redrive.dead_letters.campaign import Plan
+from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns.campaign import Plan
+from redrive.dead_letters.campaigns.unfit import leave_out
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.unfit import leave_out
 from redrive.errors import Busy
-from redrive.live_jobs import destination
+from redrive.live_jobs.surroundings import destination
 from redrive.rules.attempts.waiting import span
 from redrive.rules.dead_letters.campaign import (
     ABORT_SHARE,
@@ -505,7 +505,9 @@ def found_in(conn: Connection, number: int) -> Row:
         Refused: there is no such campaign.
     """
     # The query would fail if Postgres cannot hold the number as a bigint.
-    found = campaign.show(conn, number) if 0 < number < 2**63 else None
+    found = None
+    if 0 < number < 2**63:
+        found = campaign.show(conn, number)
     if found is None:
         raise Refused(404, f"there is no campaign {number}")
     return found

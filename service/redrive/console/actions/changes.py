@@ -5,7 +5,7 @@ Pages and the JSON API go through here, and from here to the functions that the 
 line calls.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -43,6 +43,7 @@ from redrive.live_jobs.filter import JobFilter
 from redrive.live_jobs.find import find, ids
 from redrive.live_jobs.reveal import reveal
 from redrive.live_jobs.show import show as story
+from redrive.rules.rows import Row
 
 LETTER_COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
 NO_LETTER = "has no dead letter; its page shows its state"
@@ -56,17 +57,28 @@ def _preview_letters(
     conn: Connection, query: Query, *, verb: str, state: str, remark: str
 ) -> Preview:
     chosen = letters_of(query, state)
-    matched = letters.ids(conn, chosen) if chosen.narrows() else []
+    matched: Sequence[int] = ()
+    if chosen.narrows():
+        matched = letters.ids(conn, chosen)
+
+    rows: Sequence[Row] = ()
+    if matched:
+        rows = letters.find(conn, Filter(ids=matched[:SAMPLE]))
 
     return Preview(
         title=f"{verb} dead letters",
         matched=len(matched),
         unit=f"{state} dead letter",
         verb=verb,
-        shell=shell_of(("dlq", verb.lower()), query, Filter, why="..."),
+        shell=shell_of(
+            ("dlq", verb.lower()),
+            query,
+            Filter,
+            why="...",
+        ),
         query=as_seen(chosen),
         columns=LETTER_COLUMNS,
-        rows=letters.find(conn, Filter(ids=matched[:SAMPLE])) if matched else (),
+        rows=rows,
         remarks=(remark,),
         obstacle=obstacle_of(chosen, len(matched)),
     )

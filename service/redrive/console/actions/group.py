@@ -7,7 +7,7 @@ from redrive.console.actions.change import Order, Preview, named
 from redrive.console.query import Query
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection
-from redrive.dead_letters import groups
+from redrive.dead_letters.grouping import groups
 from redrive.rules.rows import Row
 
 NO_GROUP = "no group has this prefix, or several have it"

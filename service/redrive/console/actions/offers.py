@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection
-from redrive.dead_letters import campaign, groups
+from redrive.dead_letters.campaigns import campaign
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import open_by_group
+from redrive.dead_letters.grouping import groups
 from redrive.rules.dead_letters.campaign import State
 from redrive.rules.payloads.limits import NAME
 from redrive.rules.rows import Fields
@@ -73,7 +74,9 @@ def _mute(group: Group) -> Offer:
 def _groups(conn: Connection, queue: str, group: str) -> list[Group]:
     """Return the largest open groups of the alert."""
     # Postgres cannot hold a NUL, so no group has such a name.
-    names = [group] if group and "\0" not in group else []
+    names = []
+    if group and "\0" not in group:
+        names = [group]
     if not group:
         chosen = Filter(
             queue=(queue,),
@@ -106,5 +109,7 @@ def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:
 def _is_about(selects: Fields, queue: str, names: list[str]) -> bool:
     # The filter of a plan may name its group by the beginning of the fingerprint.
     beginning = selects.get("group")
-    is_of_group = beginning and any(name.startswith(beginning) for name in names)
-    return bool(is_of_group) or queue in selects.get("queue", ())
+    if beginning and any(name.startswith(beginning) for name in names):
+        return True
+
+    return queue in selects.get("queue", ())

@@ -21,7 +21,7 @@ from redrive.console.actions.group import (
 from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection
-from redrive.dead_letters import groups
+from redrive.dead_letters.grouping import groups
 from redrive.rules.dead_letters.fixes import worded
 
 _REMARKS = (
@@ -67,7 +67,9 @@ def _preview_unresolve(conn: Connection, query: Query) -> Preview:
 def _with_state(seen: Preview) -> Preview:
     """Show the state of the group, too."""
     rows = [{**group, "state": worded(group)} for group in seen.rows]
-    return replace(seen, columns=(*COLUMNS, "state"), rows=rows)
+    columns = (*COLUMNS, "state")
+
+    return replace(seen, columns=columns, rows=rows)
 
 
 def _resolve(opening: Opening, order: Order) -> Done:

@@ -22,8 +22,8 @@ from redrive.console.query import Query, command
 from redrive.console.security.access import Refused
 from redrive.database.rows import Connection, value
 from redrive.database.rows import rows as rows_of
-from redrive.dead_letters import groups
-from redrive.live_jobs import breakers, limits, schedules
+from redrive.dead_letters.grouping import groups
+from redrive.live_jobs.flow_control import breakers, limits, schedules
 from redrive.rules.rows import Row
 from redrive.rules.scheduling import concurrency
 from redrive.rules.scheduling.instants import seconds

@@ -12,10 +12,10 @@ import psycopg
 
 from redrive.console.agents.arguments import Arguments, ProposeEdit
 from redrive.console.agents.tools import TOOLS, Refused, Tool, tools_of
-from redrive.database import migrate
-from redrive.database.address import Address
-from redrive.database.connect import CALL_SECONDS, OwnConnection
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import CALL_SECONDS, OwnConnection
 from redrive.database.rows import Connection
+from redrive.database.schema import migrate
 from redrive.dead_letters import proposals
 from redrive.dead_letters.proposals import Agent
 from redrive.errors import RedriveError

@@ -146,7 +146,11 @@ def application(desk: Desk, access: Access) -> App:
 
 def _refusal(error: Refused) -> JSONResponse:
     challenge = {"www-authenticate": "Bearer"} if error.status == 401 else {}  # noqa: PLR2004 # Unauthorized
-    return JSONResponse({"error": error.text}, error.status, headers=challenge)
+    return JSONResponse(
+        {"error": error.text},
+        error.status,
+        headers=challenge,
+    )
 
 
 def _user_of(access: Access, scope: Scope) -> Principal:
@@ -156,7 +160,10 @@ def _user_of(access: Access, scope: Scope) -> Principal:
         pair = (name.decode("latin-1"), value.decode("latin-1"))
         headers.append(pair)
 
-    peer = scope["client"][0] if scope.get("client") else None
+    peer = None
+    if scope.get("client"):
+        peer = scope["client"][0]
+
     user = access.identify(peer, headers, None)
     if user is None:
         raise Refused(401, "send a bearer token of REDRIVE_CONSOLE_TOKENS")

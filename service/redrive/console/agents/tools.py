@@ -10,9 +10,11 @@ from redrive.console.agents import arguments as given
 from redrive.console.agents.arguments import filter_of, when
 from redrive.database.rows import Connection
 from redrive.dead_letters import edit as edits
-from redrive.dead_letters import explain, find, groups, proposals, review
-from redrive.dead_letters import report as incident
+from redrive.dead_letters import find, proposals
+from redrive.dead_letters.analysis import explain, review
+from redrive.dead_letters.analysis import report as incident
 from redrive.dead_letters.edit import Letter
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.proposals import MOST_EDITED, Agent
 from redrive.handlers import Handlers
 from redrive.live_jobs import show
@@ -77,7 +79,9 @@ def _why_job(conn: Connection, _: Agent, asked: given.WhyJob) -> Any:
     Which fields a handler declares secret is recorded with a failure. A job that never
     failed has none, so its payload cannot be redacted safely.
     """
-    found = _found(show.show(conn, asked.job), "record of this job")
+    record = show.show(conn, asked.job)
+    found = _found(record, "record of this job")
+
     return {name: value for name, value in found.items() if name not in CONTENT}
 
 
@@ -146,11 +150,15 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
 
     letters = _letters(conn, asked)
     seen = edits.preview(letters, patch, Handlers())
-
-    number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
     left = seen.counts["not_applicable"] + seen.counts["in_campaign"]
 
-    return _proposed(number) | {"matched": seen.matched, "stay": left}
+    number = proposals.propose_edit(conn, agent, letters, patch, asked.why)
+
+    return {
+        **_proposed(number),
+        "matched": seen.matched,
+        "stay": left,
+    }
 
 
 def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
@@ -167,11 +175,17 @@ def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
 
 
 def _propose_mute(conn: Connection, agent: Agent, asked: given.ProposeMute) -> Any:
-    group = _found(groups.show(conn, asked.group), "group of this name")["group"]
+    found = _found(groups.show(conn, asked.group), "group of this name")
+    group = found["group"]
     seconds = asked.hours * 3600
+
     number = proposals.propose_mute(conn, agent, group, seconds, asked.why)
 
-    return _proposed(number) | {"group": group, "hours": asked.hours}
+    return {
+        **_proposed(number),
+        "group": group,
+        "hours": asked.hours,
+    }
 
 
 def _selection(

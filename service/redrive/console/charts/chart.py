@@ -99,7 +99,9 @@ class Chart:
     def top(self) -> float:
         """Return the top of the value axis."""
         highest = max(self._heights(), default=0)
-        return axes.top(highest, whole=self.unit != SECONDS)
+        is_whole = self.unit != SECONDS
+
+        return axes.top(highest, whole=is_whole)
 
     def _heights(self) -> Iterator[float]:
         for values in self._steps():
@@ -128,8 +130,10 @@ class Chart:
             step = self._step(mark)
             changes[step].append(mark.text)
 
-        for start, values in zip(self.starts, self._steps(), strict=True):
-            yield start, values, "; ".join(changes[start])
+        steps = zip(self.starts, self._steps(), strict=True)
+        for start, values in steps:
+            said = "; ".join(changes[start])
+            yield start, values, said
 
     def _step(self, mark: Mark) -> datetime:
         """Return the start of the step in which a change was made."""
@@ -146,6 +150,10 @@ class Chart:
 
     def _said(self, line: Line) -> str:
         if self.is_summed:
-            return f"{axes.short(line.total, self.unit)} {line.name}"
-        most = max((value for value in line.values if value), default=0)
-        return f"{line.name} at most {axes.short(most, self.unit)}"
+            total = axes.short(line.total, self.unit)
+            return f"{total} {line.name}"
+
+        values = [value for value in line.values if value]
+        most = axes.short(max(values, default=0), self.unit)
+
+        return f"{line.name} at most {most}"

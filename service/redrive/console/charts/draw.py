@@ -71,8 +71,11 @@ def _floor(share: float) -> float:
 
 def _value(chart: Chart, share: float) -> Markup:
     """Write a value of the axis under its line of the grid, over the curves."""
-    text = axes.short(chart.top * share, chart.unit)
-    return VALUE.format(under=round(_floor(share)) + 12, text=text)
+    value = chart.top * share
+    text = axes.short(value, chart.unit)
+    under = round(_floor(share)) + 12
+
+    return VALUE.format(under=under, text=text)
 
 
 def _times(chart: Chart) -> Markup:
@@ -104,8 +107,10 @@ def _marks(chart: Chart) -> Iterator[Markup]:
     ends = [*shares[1:], 1.0]
 
     # Without marks, `ends` still has one element.
-    for mark, share, end in zip(marks, shares, ends, strict=False):
-        label = _label(mark, share, end - share)
+    placed = zip(marks, shares, ends, strict=False)
+    for mark, share, end in placed:
+        room = end - share
+        label = _label(mark, share, room)
         yield _mark(mark, share, label)
 
 
@@ -124,7 +129,10 @@ def _label(mark: Mark, share: float, room: float) -> Markup:
     is_short = 0 < len(mark.label) <= LABEL_LONG
     if not is_short or room <= LABEL_WIDE:
         return Markup()
-    return LABEL.format(x=_percent(share), text=escaped(mark.label))
+    return LABEL.format(
+        x=_percent(share),
+        text=escaped(mark.label),
+    )
 
 
 def _bars(chart: Chart) -> Markup:
@@ -150,8 +158,9 @@ def _bar_paths(
 ) -> Iterator[str]:
     step = WIDE / len(floors)
     width = step * FILLED
+    bars = zip(floors, roofs, strict=True)
 
-    for n, (floor, roof) in enumerate(zip(floors, roofs, strict=True)):
+    for n, (floor, roof) in enumerate(bars):
         if roof == floor:
             continue
 
@@ -165,7 +174,9 @@ def _y(value: float, top: float) -> float:
     """Return the height of a value; a small one stays visible."""
     if not value:
         return HIGH
-    return min(HIGH - HIGH * value / top, HIGH - 1.5)
+
+    y = HIGH - HIGH * value / top
+    return min(y, HIGH - 1.5)
 
 
 def _curves(chart: Chart) -> Markup:
@@ -181,7 +192,12 @@ def _curves(chart: Chart) -> Markup:
 def _curve(line: Line, top: float) -> Markup:
     parts = ("L".join(part) for part in _parts(line, top))
     path = "".join(f"M{through}" for through in parts)
-    return PATH.format(form="curve", look=line.look, path=path)
+
+    return PATH.format(
+        form="curve",
+        look=line.look,
+        path=path,
+    )
 
 
 def _areas(line: Line, top: float) -> Iterator[Markup]:
@@ -191,7 +207,12 @@ def _areas(line: Line, top: float) -> Iterator[Markup]:
         right = part[-1].split()[0]
         through = "L".join(part)
         path = f"M{left} {HIGH}L{through}L{right} {HIGH}z"
-        yield PATH.format(form="area", look=line.look, path=path)
+
+        yield PATH.format(
+            form="area",
+            look=line.look,
+            path=path,
+        )
 
 
 def _parts(line: Line, top: float) -> Iterator[list[str]]:
@@ -217,5 +238,8 @@ def _visible(part: list[tuple[float, float]], step: float) -> list[str]:
     if len(part) == 1:
         ((x, y),) = part
         half = step / 3
-        part = [(x - half, y), (x + half, y)]
+        left = (x - half, y)
+        right = (x + half, y)
+        part = [left, right]
+
     return [f"{x:.1f} {y:.1f}" for x, y in part]

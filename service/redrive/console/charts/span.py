@@ -95,8 +95,11 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
     Raises:
         ValueError: a text is not a time, or the span is empty or too old.
     """
-    kept = {name: given.get(name, "").strip() for name in ("from", "to")}
-    kept = {name: text for name, text in kept.items() if text}
+    kept: dict[str, str] = {}
+    for name in ("from", "to"):
+        text = given.get(name, "").strip()
+        if text:
+            kept[name] = text
 
     until = now
     if "to" in kept:
@@ -106,8 +109,9 @@ def read(given: Mapping[str, str], now: datetime, default: str = DEFAULT) -> Spa
     _check(since, until)
     # the table of a chart says that its times are UTC
     since = max(since, OLDEST - LONGEST).astimezone(UTC)
+    until = until.astimezone(UTC)
 
-    return _span(since, until.astimezone(UTC), now, kept)
+    return _span(since, until, now, kept)
 
 
 def _check(since: datetime, until: datetime) -> None:
@@ -126,9 +130,11 @@ def _span(
     """Return the span, neither shorter nor longer than charts can show."""
     since = max(since, until - LONGEST)
     since = min(since, until - SHORTEST)
-    periods = (period(since, until, now, most) for most in (MOST_STEPS, MOST_SPARKS))
 
-    return Span(since, until, given, *periods)
+    steps = period(since, until, now, MOST_STEPS)
+    sparks = period(since, until, now, MOST_SPARKS)
+
+    return Span(since, until, given, steps, sparks)
 
 
 def covering(at: datetime, now: datetime) -> str:

@@ -19,16 +19,16 @@ from redrive.console.actions.campaigns import (
     terms_of,
 )
 from redrive.console.pages.listing import PAGE
-from redrive.console.pages.outcome import outcome
-from redrive.console.pages.privileges import readable
+from redrive.console.pages.sections.privileges import readable
+from redrive.console.pages.time_series.outcome import outcome
 from redrive.console.query import Query, command
 from redrive.console.security.access import Principal, Refused
 from redrive.console.security.logins import Crowded
 from redrive.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
 from redrive.console.streams import Update
-from redrive.dead_letters import campaign as campaigns
+from redrive.dead_letters.campaigns import campaign as campaigns
 from redrive.errors import SchemaError
-from redrive.live_jobs import destination, standing
+from redrive.live_jobs.surroundings import destination, standing
 from redrive.rules.dead_letters.campaign import GOING, State
 from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.payloads.escape import escaped

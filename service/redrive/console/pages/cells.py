@@ -7,7 +7,7 @@ import psycopg
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from redrive.console.pages import figures
+from redrive.console.pages.sections import figures
 from redrive.console.query import command
 from redrive.console.security import sessions
 from redrive.console.security.access import Principal, Refused

@@ -8,8 +8,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.actions.group import NO_GROUP
 from redrive.console.charts.span import Span, covering
-from redrive.console.pages import figures
-from redrive.console.pages.curves import deaths_chart
 from redrive.console.pages.filters import (
     group_choice,
     list_view,
@@ -18,15 +16,19 @@ from redrive.console.pages.filters import (
     without_nul,
 )
 from redrive.console.pages.listing import filter_of, layout
-from redrive.console.pages.marks import marks_of, sentence_before
-from redrive.console.pages.spans import of_page, span_of, without_span
-from redrive.console.pages.tried import tried
+from redrive.console.pages.sections import figures
+from redrive.console.pages.sections.tried import tried
+from redrive.console.pages.time_series.curves import deaths_chart
+from redrive.console.pages.time_series.marks import marks_of, sentence_before
+from redrive.console.pages.time_series.spans import of_page, span_of, without_span
 from redrive.console.query import command, dead_letter_place, parse, place_of
 from redrive.console.security.access import Refused
 from redrive.console.state import Here, SignedIn
 from redrive.database.rows import Connection
-from redrive.dead_letters import explain, find, groups, review
+from redrive.dead_letters import find
+from redrive.dead_letters.analysis import explain, review
 from redrive.dead_letters.filter import CATEGORIES, Filter
+from redrive.dead_letters.grouping import groups
 from redrive.dead_letters.page import page
 from redrive.rules.dead_letters import review as rules
 from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
@@ -123,7 +125,10 @@ def _queues(values: Row) -> set[str]:
     """Return the queues of a group, as its latest dead letters and its sample say."""
     found = {letter["queue"] for letter in values["letters"]}
     sample = values["sample"]
-    return found | {sample["queue"]} if sample else found
+    if sample:
+        return found | {sample["queue"]}
+
+    return found
 
 
 def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:

@@ -22,7 +22,7 @@ from redrive.console.state import Visit
 from redrive.database import audit as log
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CATEGORIES, Filter
-from redrive.dead_letters.groups import STATES
+from redrive.dead_letters.grouping.groups import STATES
 from redrive.rules.rows import Fields, Row
 
 T = TypeVar("T")
@@ -62,7 +62,11 @@ class ListView:
         """Return the fields of the filter's form, with the values that are set."""
         given = self.chosen.described()
         return [
-            _input(field, criterion, texts(given.get(field, "")))
+            _input(
+                field,
+                criterion,
+                texts(given.get(field, "")),
+            )
             for field, criterion in self.chosen.criteria().items()
         ]
 
@@ -181,6 +185,7 @@ def audit_choice(query: Query) -> log.Choice:
     """
     times: list[tuple[str, str]] = []
     others: dict[str, str] = {}
+
     for name, value in query:
         text = value.strip()
         if name in AUDIT_TIMES:
@@ -244,7 +249,10 @@ def skipped(text: str | None) -> int:
 
 def part(found: Sequence[T], size: int, skip: int) -> tuple[Sequence[T], str | None]:
     """Return the rows of a page, and how many come before the next page if there is one."""
-    onward = str(skip + size) if len(found) > size else None
+    onward = None
+    if len(found) > size:
+        onward = str(skip + size)
+
     return found[:size], onward
 
 

@@ -5,7 +5,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.console.pages.filters import list_view, search_seconds
 from redrive.console.pages.listing import filter_of, layout
-from redrive.console.pages.timeline import headline, timeline
+from redrive.console.pages.sections.timeline import headline, timeline
 from redrive.console.query import command, is_job_id, job_place, parse
 from redrive.console.security.access import Refused
 from redrive.console.state import PREFIX, Console, SignedIn
@@ -69,7 +69,10 @@ def find_job(visit: SignedIn) -> Response:
     """Redirect to the page of a job by its id; `eu:17` is a job of the cell eu."""
     written = dict(visit.query).get("id", "")
     cell, number = parted(written)
-    query = visit.query if cell is None else [("id", number)]
+    if cell is None:
+        query = visit.query
+    else:
+        query = [("id", number)]
 
     ids = parse(Filter, query).ids
     root = _root(visit.console, cell)

@@ -47,14 +47,20 @@ class Layout:
         # None cannot be compared with a value, so only the other rows are sorted.
         known = [row for row in rows if row[name] is not None]
         unknown = [row for row in rows if row[name] is None]
-        known.sort(key=itemgetter(name), reverse=self.sort.startswith("-"))
+
+        is_falling = self.sort.startswith("-")
+        known.sort(key=itemgetter(name), reverse=is_falling)
         ordered = [*known, *unknown]
 
         return ordered[:SHOWN_SORTED]
 
     def link(self, path: str, chosen: Criteria, column: str) -> str:
         """Return the address that sorts by a column, or by it in reverse."""
-        sort = f"-{column}" if self.sort == column else column
+        if self.sort == column:
+            sort = f"-{column}"
+        else:
+            sort = column
+
         return url(path, chosen, sort=sort, columns=self.given)
 
     def order_of(self, column: str) -> str | None:

@@ -6,16 +6,16 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.charts.span import Span
-from redrive.console.pages import figures
-from redrive.console.pages.curves import Sums, curves, sums
 from redrive.console.pages.filters import without_nul
-from redrive.console.pages.marks import marks_of
-from redrive.console.pages.privileges import readable
-from redrive.console.pages.spans import of_page, shell_of, span_of
+from redrive.console.pages.sections import figures
+from redrive.console.pages.sections.privileges import readable
+from redrive.console.pages.time_series.curves import Sums, curves, sums
+from redrive.console.pages.time_series.marks import marks_of
+from redrive.console.pages.time_series.spans import of_page, shell_of, span_of
 from redrive.console.security.access import Refused
 from redrive.console.state import SignedIn, Visit
 from redrive.database.rows import Connection, rows
-from redrive.live_jobs.running import running
+from redrive.live_jobs.surroundings.running import running
 from redrive.rules.rows import Row
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -68,7 +68,10 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
 def _held(conn: Connection, queue: str) -> Row | None:
     """Return the current figures of a queue; None if it never held a job."""
     found = figures.queues(conn)
-    return next((row for row in found if row["queue"] == queue), None)
+    return next(
+        (row for row in found if row["queue"] == queue),
+        None,
+    )
 
 
 @router.get("/kinds")

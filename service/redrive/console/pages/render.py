@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from redrive.console.charts.axes import exact, short
 from redrive.console.charts.draw import draw
 from redrive.console.charts.span import written
-from redrive.console.pages.figures import MOST_OF_A_STEP
+from redrive.console.pages.sections.figures import MOST_OF_A_STEP
 from redrive.console.query import Query
 from redrive.rules.attempts.waiting import ago, span
 from redrive.rules.dead_letters.fixes import worded
@@ -85,7 +85,10 @@ def segment(text: object) -> str:
 def with_span(given: Query, parameters: Mapping[str, str]) -> str:
     """Return a query string with parameters added, as for another span."""
     both = [*given, *parameters.items()]
-    return f"?{urlencode(both)}" if both else ""
+    if both:
+        return f"?{urlencode(both)}"
+
+    return ""
 
 
 def in_span(path: str, parameters: Mapping[str, str]) -> str:
@@ -174,7 +177,9 @@ def spark(values: Sequence[float], what: str, look: str = "warn") -> Markup:
 
 def _bar(x: int, share: float) -> str:
     """Return the part of a path that draws a bar; a small one stays visible."""
-    height = max(1.0, round(share * (HEIGHT - 2), 1))
+    height = round(share * (HEIGHT - 2), 1)
+    height = max(1.0, height)
+
     return f"M{x} {FLOOR}v-{height:g}h{BAR}V{FLOOR}z"
 
 

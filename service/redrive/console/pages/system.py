@@ -10,23 +10,24 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from redrive.console.charts.span import Span
-from redrive.console.pages import figures
-from redrive.console.pages.curves import curves, sums
 from redrive.console.pages.filters import (
     audit_page,
     part,
     skipped,
 )
 from redrive.console.pages.listing import PAGE
-from redrive.console.pages.marks import marks_of, sentence_before
-from redrive.console.pages.privileges import readable
-from redrive.console.pages.spans import of_page, span_of
+from redrive.console.pages.sections import figures
+from redrive.console.pages.sections.privileges import readable
+from redrive.console.pages.time_series.curves import curves, sums
+from redrive.console.pages.time_series.marks import marks_of, sentence_before
+from redrive.console.pages.time_series.spans import of_page, span_of
 from redrive.console.query import command, url
 from redrive.console.state import SignedIn, Visit
 from redrive.database.rows import Connection, value
-from redrive.dead_letters import groups
-from redrive.live_jobs import breakers, limits, schedules, workers
-from redrive.live_jobs.running import of_workers
+from redrive.dead_letters.grouping import groups
+from redrive.live_jobs.flow_control import breakers, limits, schedules
+from redrive.live_jobs.surroundings import workers
+from redrive.live_jobs.surroundings.running import of_workers
 from redrive.rules.rows import Row
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -173,7 +174,9 @@ def _listed(
     """Answer with a list that has no filter, and the command that prints the same."""
     with visit.reading() as conn:
         rows = find(conn)
-    return visit.page(template, rows=rows, shell=command(words))
+
+    shell = command(words)
+    return visit.page(template, rows=rows, shell=shell)
 
 
 @router.get("/audit")

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 import psycopg
 
 from redrive.console.security.access import Role
-from redrive.database import migrate
-from redrive.database.address import Address
-from redrive.database.connect import OwnConnection
+from redrive.database.connections.address import Address
+from redrive.database.connections.connect import OwnConnection
+from redrive.database.schema import migrate
 
 MOST_CONNECTIONS = 8
 """Connections of one role for reading, and as many for writing."""
@@ -139,7 +139,9 @@ class Logins:
         settings = {"statement_timeout": STATEMENT_SECONDS}
         if reads:
             settings["transaction_read_only"] = "on"
-        return self._addresses[role].connect(f"redrive console {role.word}", **settings)
+
+        address = self._addresses[role]
+        return address.connect(f"redrive console {role.word}", **settings)
 
     def _refuse_if_away(self) -> None:
         if time.monotonic() < self._away_until:

@@ -191,7 +191,10 @@ def _code(error: Exception) -> str:
     No other text is logged, because the address may hold anything.
     """
     code = getattr(error, "error", None) or ""
-    return code if CODE.fullmatch(code) else type(error).__name__
+    if CODE.fullmatch(code):
+        return code
+
+    return type(error).__name__
 
 
 def _groups(value: Any) -> frozenset[str]:

@@ -223,14 +223,18 @@ class _Caller:
         self._target = target
         parts = urlsplit(target.url)
         self._host = parts.hostname or ""
+        self._fixed = FIXED_HEADERS | {"host": parts.netloc}
+
         self._keys: Sequence[bytes] = ()
         if target.signing_key_file:
             self._keys = read_keys(target.signing_key_file)
 
-        self._fixed = FIXED_HEADERS | {"host": parts.netloc}
-        self._own = {name.lower(): value for name, value in target.headers.items()}
+        own = target.headers.items()
+        self._own = {name.lower(): value for name, value in own}
         self.known = _secrets(self._own, self._keys)
-        self._pool = _pool(target, (*named, *_literal(self._host)), slots)
+
+        networks = (*named, *_literal(self._host))
+        self._pool = _pool(target, networks, slots)
 
     async def __call__(self, payload: str, job: Job) -> None:
         seconds = self._target.timeout
@@ -378,7 +382,10 @@ def _redacted(text: str, known: Collection[str]) -> str:
 
 
 def _tls(target: Target) -> ssl.SSLContext:
-    authority = str(target.ca_file) if target.ca_file else None
+    authority = None
+    if target.ca_file:
+        authority = str(target.ca_file)
+
     try:
         context = ssl.create_default_context(cafile=authority)
         if target.client_cert_file is not None:

@@ -143,14 +143,22 @@ def load(path: Path) -> Targets:
             raise _refused(path, f"targets.{kind[:63]!r}: {RULE_OF_KINDS}")
         if fault := _fault_of_url(target.url, read.allowed_hosts):
             raise _refused(path, f"targets.{kind}.url {fault}")
-        if target.heal and kind.endswith("*"):
-            rule = "give each kind that heals its own target"
-            raise _refused(path, f"targets.{kind}.heal: {rule}")
-        if target.heal and not target.repeatable:
-            rule = "heal redrives by itself, but repeatable: false forbids that"
-            raise _refused(path, f"targets.{kind}.heal: {rule}")
+        if fault := _fault_of_heal(kind, target):
+            raise _refused(path, f"targets.{kind}.heal: {fault}")
 
     return read
+
+
+def _fault_of_heal(kind: str, target: Target) -> str | None:
+    if not target.heal:
+        return None
+
+    if kind.endswith("*"):
+        return "give each kind that heals its own target"
+    if not target.repeatable:
+        return "heal redrives by itself, but repeatable: false forbids that"
+
+    return None
 
 
 def _read_yaml(path: Path) -> Any:

@@ -168,14 +168,14 @@ class JobOptions(TypedDict, total=False):
     ]
     unique_by: Annotated[
         Sequence[str] | None,
-        Field("names", check_names, "Fields of the payload that count. [default: all]"),
+        Field("names", check_names, "Payload fields to compare. [default: all]"),
     ]
     on_conflict: Annotated[
         Literal["skip", "replace"] | None,
         Field(
             "text",
             check_on_conflict,
-            "Of a unique job: skip or replace. [default: skip]",
+            "If the unique job exists: skip or replace. [default: skip]",
         ),
     ]
     batch: Annotated[

@@ -288,7 +288,11 @@ class Attempt:
     def _perform(self, payload: Any, job: Job | None) -> Awaitable[Any]:
         """Run the handler, in the event loop or in a thread."""
         handler = self.handler
-        arguments = (payload,) if job is None else (payload, job)
+        if job is None:
+            arguments = (payload,)
+        else:
+            arguments = (payload, job)
+
         if not handler.is_async:
             # A thread cannot be cancelled. Its deadline is the supervisor's, which
             # ends the process.

@@ -69,7 +69,8 @@ class Runner:
     ) -> None:
         self._channel = channel
         self._shared = shared
-        self._reports = Reports(channel, Sampler(channel.send) if samples else None)
+        sampler = Sampler(channel.send) if samples else None
+        self._reports = Reports(channel, sampler)
         self._tracing = tracing
         self._services = Services(
             handlers=handlers,
@@ -91,11 +92,14 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._channel.fileno(), self._read)
         self._channel.send(_hello(self._services.handlers))
-        clock = asyncio.create_task(cancel_overdue(self._attempts, self._until_busy))
+
+        overdue = cancel_overdue(self._attempts, self._until_busy)
+        clock = asyncio.create_task(overdue)
         passing_on = asyncio.create_task(self._services.notes.pass_on())
 
         # The slots return after a Stop, once their jobs have ended.
-        await asyncio.gather(*map(self._slot, range(self._shared.slots)))
+        slots = [self._slot(slot) for slot in range(self._shared.slots)]
+        await asyncio.gather(*slots)
 
         clock.cancel()
         passing_on.cancel()
@@ -158,7 +162,8 @@ class Runner:
                 attempt.cancel()
                 return
 
-        if any((work.id, work.deliveries) == key for _, work in self._list):
+        waiting = ((work.id, work.deliveries) for _, work in self._list)
+        if key in waiting:
             self._unwanted.add(key)
 
     def _hear_of_death(self, died: Died) -> None:
@@ -175,7 +180,9 @@ class Runner:
 
     def _stop(self) -> None:
         self._stopping = True
-        self._channel.send(Unstarted([work.id for _, work in self._list]))
+
+        unstarted = [work.id for _, work in self._list]
+        self._channel.send(Unstarted(unstarted))
         self._list.clear()
         self._wake(len(self._idle))
 

@@ -62,8 +62,12 @@ class NoteBook:
                 self._waiting[key] = later
 
         for n, kept in waiting:
+            if n > answer.n:
+                continue
+
             # a handler that was cancelled waits no longer
-            if n <= answer.n and kept.set_running_or_notify_cancel():
+            is_awaited = kept.set_running_or_notify_cancel()
+            if is_awaited:
                 kept.set_result(answer.is_kept)
 
     def forget(self, key: Key) -> None:

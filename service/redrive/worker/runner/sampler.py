@@ -41,7 +41,8 @@ class Sampler:
         now = time.monotonic()
         kind = attempt.work.kind
         is_first = self._sent_by_kind[kind] < FIRST
-        due_at = max(self._due_at, self._due_by_kind.get(kind, 0.0))
+        kind_due_at = self._due_by_kind.get(kind, 0.0)
+        due_at = max(self._due_at, kind_due_at)
         if now < due_at and not is_first:
             return
 
@@ -52,11 +53,13 @@ class Sampler:
             self._sent_by_kind.clear()
 
         self._sent_by_kind[kind] += 1
-        longer = max(OF_KIND_SECONDS, (now - self._began) / SIZE)
+        lived = now - self._began
+        longer = max(OF_KIND_SECONDS, lived / SIZE)
         self._due_by_kind[kind] = now + min(longer, MAX_OF_KIND_SECONDS)
 
         with contextlib.suppress(Exception):  # no sample is worth a runner
-            self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
+            facts = encode_json(_facts(attempt))
+            self._send(Sampled(kind, facts.decode()))
 
 
 def _facts(attempt: Attempt) -> dict[str, object]:

@@ -76,7 +76,10 @@ class Services:
 
 def _known(handlers: Handlers) -> frozenset[str]:
     found = frozenset[str]().union(*(handler.known for handler in handlers))
-    return found if len(found) <= MOST_KNOWN else frozenset()
+    if len(found) <= MOST_KNOWN:
+        return found
+
+    return frozenset()
 
 
 def _own_packages(handlers: Handlers) -> frozenset[str]:

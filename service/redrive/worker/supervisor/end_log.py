@@ -64,12 +64,17 @@ class EndLog:
     def ended(self, held: ClaimedJob, report: Report) -> None:
         """Log the end of an attempt, unless there were many like it."""
         now = time.monotonic()
+
         level = _LEVELS.get(report.outcome, logging.INFO)
         if report.reason in TOO_OLD and self._is_news(held.kind, now):
             level = logging.WARNING
 
-        if logger.isEnabledFor(level) and self._has_line(held, report, now):
-            logger.log(level, report.outcome.logged, extra=_fields(held, report))
+        if not logger.isEnabledFor(level):
+            return
+
+        if self._has_line(held, report, now):
+            fields = _fields(held, report)
+            logger.log(level, report.outcome.logged, extra=fields)
 
     def _has_line(self, held: ClaimedJob, report: Report, now: float) -> bool:
         """Return True if this end gets a log line of its own."""

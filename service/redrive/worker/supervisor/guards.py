@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.limits import RunnerLimits
+from redrive.worker.supervisor.runners.crashes.limits import RunnerLimits
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.selector import RunnerSelector
 from redrive.worker.supervisor.runners.suspension import Suspension

@@ -12,7 +12,7 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.rules.scheduling.load import Load, load_of
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
@@ -20,7 +20,7 @@ from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.telemetry import Telemetry

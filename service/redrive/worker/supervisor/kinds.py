@@ -24,14 +24,18 @@ class KnownKinds:
 
     def learn(self, kinds: Mapping[str, Kind]) -> bool:
         """Learn a runner's kinds. Returns True if the worker must register again."""
-        registered = self._kinds.keys(), self.holds()
+        old_kinds = self._kinds.keys()
+        old_holds = self.holds()
+
         self._kinds = kinds
         self._policies = {name: Policy(**kind.policy) for name, kind in kinds.items()}
 
         prefixes = [name for name in kinds if name.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
 
-        return registered != (kinds.keys(), self.holds())
+        has_other_kinds = kinds.keys() != old_kinds
+        has_other_holds = self.holds() != old_holds
+        return has_other_kinds or has_other_holds
 
     def names(self) -> list[str]:
         """Return every kind, including prefixes."""
@@ -89,7 +93,10 @@ class KnownKinds:
     def timeout(self, name: str) -> float:
         """Return the seconds that an attempt may take; infinite for an unknown kind."""
         known = self.find(name)
-        return float("inf") if known is None else known.timeout
+        if known is None:
+            return float("inf")
+
+        return known.timeout
 
     def policy(self, name: str) -> Policy:
         """Return a kind's policy without its rules, or the defaults."""

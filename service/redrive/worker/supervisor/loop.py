@@ -15,7 +15,7 @@ from types import FrameType
 
 import psycopg
 
-from redrive.database.link import GuestLink, Link, Watchdog
+from redrive.database.connections.link import GuestLink, Link, Watchdog
 from redrive.worker.protocol import Sampled
 from redrive.worker.store import Registration
 from redrive.worker.supervisor.claiming.exchange import Exchange
@@ -34,11 +34,11 @@ from redrive.worker.supervisor.ownership import Ownership
 from redrive.worker.supervisor.polling import Polling
 from redrive.worker.supervisor.runner_care import RunnerCare
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.capacity import Capacity
-from redrive.worker.supervisor.runners.crash import Crashes
-from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.crashes.crash import Crashes
+from redrive.worker.supervisor.runners.crashes.limits import RunnerLimits
+from redrive.worker.supervisor.runners.dispatching.capacity import Capacity
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
-from redrive.worker.supervisor.runners.limits import RunnerLimits
 from redrive.worker.supervisor.runners.pool import RunnerPool
 from redrive.worker.supervisor.runners.reload import CodeWatch
 from redrive.worker.supervisor.runners.selector import RunnerSelector
@@ -418,7 +418,11 @@ class Supervisor:
         self._runner_care.wait(seconds)
 
     def _housekeep(self, now: float) -> None:
-        seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
+        if self._is_busy():
+            seconds = BUSY_SECONDS
+        else:
+            seconds = IDLE_SECONDS
+
         self._housekeeping_at = now + seconds
 
         self._runner_care.look_after(now)

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from redrive.database.address import Address
-from redrive.worker.supervisor.runners.environment import EVERYTHING
-from redrive.worker.supervisor.runners.start import RunnerOptions
+from redrive.database.connections.address import Address
+from redrive.worker.supervisor.runners.process.environment import EVERYTHING
+from redrive.worker.supervisor.runners.process.start import RunnerOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from itertools import chain
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.claiming.identity import Identity
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
 from redrive.worker.supervisor.runners.inbox import Inbox
 from redrive.worker.supervisor.runners.pool import RunnerPool
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.suspension import Suspension
 from redrive.worker.supervisor.telemetry import Telemetry
 from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat
@@ -76,10 +76,14 @@ class Ownership:
         self, lost: AbstractSet[int], given_up: Iterable[RunnerProcess]
     ) -> None:
         """Clear the jobs of lost identities, except jobs whose runners crashed."""
-        crashed = [runner for runner in given_up if not runner.blameless]
-        suspects = {job.id for runner in crashed for job in runner.held}
+        suspects: set[int] = set()
+        for runner in given_up:
+            if not runner.blameless:
+                suspects.update(held.id for held in runner.held)
+
         ours = [held for held in self._known() if held.worker in lost]
-        self.identity.clear_suspicion(held for held in ours if held.id not in suspects)
+        innocent = [held for held in ours if held.id not in suspects]
+        self.identity.clear_suspicion(innocent)
 
     def _resume(self) -> None:
         """Resume the runners: the database has confirmed that their jobs are ours."""

@@ -72,7 +72,8 @@ def rest_seconds(others: int, look: float = 0.0) -> float:
     `look`: seconds of a poll that finds nothing. If that is long, there is no processor
     to spare, and one poll at a time is enough for all workers.
     """
-    return min(MAX_SECONDS, max(TURN_SECONDS, look) * others)
+    turn = max(TURN_SECONDS, look)
+    return min(MAX_SECONDS, turn * others)
 
 
 def least_seconds(found: int, seconds: float) -> float:
@@ -166,9 +167,12 @@ class Polling:
 
     def lanes_due(self, at: float | None) -> None:
         """Note when the next job of any lane is due; None = no job is scheduled."""
-        self._lanes_due_at = float("inf") if at is None else at
-        if at is not None:
-            self.no_later_than(max(self._rests_until, at + JUST_AFTER_SECONDS))
+        if at is None:
+            self._lanes_due_at = float("inf")
+            return
+
+        self._lanes_due_at = at
+        self.no_later_than(max(self._rests_until, at + JUST_AFTER_SECONDS))
 
     def claimed(self, count: int, want: int, now: float, chance: float) -> None:
         """Choose the next poll after a claim of `want` jobs that got `count`.
@@ -206,9 +210,16 @@ class Polling:
         A wait that ends too soon has the cost of a claim. So it lasts for twice as long
         as the last turn took, or as this one has taken so far.
         """
-        so_far = 0.0 if self._waits_since is None else now - self._waits_since
-        turn_ms = int(2000 * max(self.turn_seconds, so_far))
-        return max(LANE_WAIT_MS, min(MAX_LANE_WAIT_MS, turn_ms))
+        if self._waits_since is None:
+            so_far = 0.0
+        else:
+            so_far = now - self._waits_since
+
+        turn_seconds = max(self.turn_seconds, so_far)
+        wait_ms = int(2000 * turn_seconds)
+        wait_ms = min(MAX_LANE_WAIT_MS, wait_ms)
+
+        return max(LANE_WAIT_MS, wait_ms)
 
     def took(self, seconds: float) -> None:
         """Learn the cost of a poll that found nothing: less at once, more by and by."""
@@ -224,7 +235,9 @@ class Polling:
 
         rest = rest_seconds(self.others, self._look_seconds)
         self._rests_until = now + rest * (0.5 + chance)
-        self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
+
+        poll_at = now + interval * (0.8 + 0.4 * chance)
+        self._due_at = max(self._rests_until, poll_at)
 
         # A job that becomes due in the meantime ends the rest of the interval.
         if self._lanes_due_at > now:

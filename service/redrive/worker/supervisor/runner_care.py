@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.ownership import Ownership
-from redrive.worker.supervisor.runners.crash import Crashes
+from redrive.worker.supervisor.runners.crashes.crash import Crashes
+from redrive.worker.supervisor.runners.crashes.limits import RunnerLimits
 from redrive.worker.supervisor.runners.inbox import Inbox
-from redrive.worker.supervisor.runners.limits import RunnerLimits
 from redrive.worker.supervisor.runners.pool import RunnerPool
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.reload import CodeWatch
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.selector import RunnerSelector
 from redrive.worker.supervisor.runners.suspension import Suspension
 from redrive.worker.supervisor.welcome import Welcome
@@ -69,7 +69,11 @@ class RunnerCare:
             self._read_out(runner)
 
     def _renew_changed_code(self) -> None:
-        changed = [] if self.code is None else self.code.take()
+        if self.code is None:
+            changed = []
+        else:
+            changed = self.code.take()
+
         if changed:
             logger.info("code changed", extra={"files": changed})
             self.pool.renew()

@@ -10,7 +10,7 @@ from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.ownership import Ownership
 from redrive.worker.supervisor.runner_care import RunnerCare
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
 from redrive.worker.supervisor.runners.pool import RunnerPool
 
 logger = logging.getLogger("redrive.worker")
@@ -32,7 +32,10 @@ class Shutdown:
     def begin(self) -> None:
         """Give back the jobs that have not started, and let the others finish."""
         held = self.pool.held()
-        logger.info("draining", extra={"jobs": held, "seconds": self.drain.seconds})
+        logger.info(
+            "draining",
+            extra={"jobs": held, "seconds": self.drain.seconds},
+        )
 
         for job in self.dispatch.give_up():
             self.exchange.settle(job, Release("shutdown"))

@@ -31,8 +31,8 @@ from math import isfinite
 
 import psycopg
 
-from redrive.database.address import CannotLogIn
-from redrive.database.trouble import Trouble, refusal, trouble
+from redrive.database.connections.address import CannotLogIn
+from redrive.database.connections.trouble import Trouble, refusal, trouble
 from redrive.observability.metrics import MAX_LABEL_SETS, Histogram, Metrics
 from redrive.observability.tracing import MAX_LINKS, Tracing
 from redrive.rules.attempts.settlement import Outcome
@@ -156,8 +156,12 @@ class Telemetry:
         return self._queues is None or queue in self._queues
 
     def _show(self, queue: str, kind: str) -> None:
-        if (queue, kind) not in self._shown and len(self._shown) < MAX_LABEL_SETS:
-            self._shown.add((queue, kind))
+        labels = (queue, kind)
+        if labels in self._shown:
+            return
+
+        if len(self._shown) < MAX_LABEL_SETS:
+            self._shown.add(labels)
             self._show_kind(queue, kind)
 
     def _show_kind(self, queue: str, kind: str) -> None:
@@ -236,8 +240,9 @@ class Telemetry:
         """Count attempts that succeeded, with their seconds and the trace of one."""
         succeeded = Outcome.COMPLETE.label
         for (queue, kind), values in _seconds_by_kind(finished).items():
-            self.metrics.attempts.add((queue, kind, succeeded), len(values))
-            self.metrics.duration.observe((queue, kind, succeeded), values)
+            labels = (queue, kind, succeeded)
+            self.metrics.attempts.add(labels, len(values))
+            self.metrics.duration.observe(labels, values)
 
         if example is not None:
             self._exemplify(finished, *example)
@@ -262,6 +267,7 @@ class Telemetry:
         labels = (held.queue, held.kind, report.outcome.label)
         self.metrics.attempts.add(labels)
         self.metrics.duration.observe(labels, (report.seconds,))
+
         if report.trace is not None:
             self.metrics.duration.exemplify(labels, report.seconds, report.trace)
 
@@ -269,18 +275,21 @@ class Telemetry:
 
     def _count_reason(self, held: ClaimedJob, report: Report) -> None:
         """Count why a job runs again, or how long it took to die."""
+        queue = held.queue
         reason = report.reason or "other"
+
         if report.outcome is Outcome.RETRY:
-            self.metrics.retries.add((held.queue, held.kind, reason))
+            self.metrics.retries.add((queue, held.kind, reason))
         elif report.outcome is Outcome.RELEASE:
-            self.metrics.released.add((held.queue, reason))
+            self.metrics.released.add((queue, reason))
         elif report.outcome is Outcome.DEAD_LETTER and not _was_redriven(held):
             self._time_to_dlq(held)
 
     def _time_to_dlq(self, held: ClaimedJob) -> None:
         """Observe how long a job took to die."""
         seconds = time.time() - held.created
-        self.metrics.time_to_dlq.observe((held.queue,), (max(seconds, 0.0),))
+        seconds = max(seconds, 0.0)
+        self.metrics.time_to_dlq.observe((held.queue,), (seconds,))
 
     def stale(self, jobs: Iterable[ClaimedJob]) -> None:
         """Count and log settlements that were refused."""
@@ -373,8 +382,10 @@ class Telemetry:
 
         metrics.inflight.replace(counts)
         metrics.timeout.replace(_longest(inflight, timeout_of))
+
+        running = sum(inflight.values())
         metrics.slots.set((), slots)
-        metrics.busy.set((), min(slots, sum(inflight.values())))
+        metrics.busy.set((), min(slots, running))
         metrics.draining.set((), float(is_draining))
 
 
@@ -422,8 +433,11 @@ def _seconds_by_kind(
 ) -> Mapping[tuple[str, str], Sequence[float]]:
     """Collect the seconds of attempts by queue and kind."""
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
+
     for held, seconds in finished:
-        times[held.queue, held.kind].append(seconds)
+        labels = held.queue, held.kind
+        times[labels].append(seconds)
+
     return times
 
 

@@ -30,7 +30,9 @@ class Welcome:
         """Take the kinds, schedules and dependencies of a new runner."""
         kinds = {kind.kind: kind for kind in hello.kinds}
         has_other_schedules = self.schedules.learn(hello.schedules)
-        if self.kinds.learn(kinds) or has_other_schedules:
+        has_other_kinds = self.kinds.learn(kinds)
+
+        if has_other_kinds or has_other_schedules:
             self.identity.leave()  # it is registered with the old ones
 
         depends_on = {kind.kind: kind.depends_on for kind in hello.kinds}
@@ -38,5 +40,6 @@ class Welcome:
         self.job_flow.tell_open_breakers()
 
         self.telemetry.ready(kinds)
-        self.queue_check.look(each.queue for each in (*hello.kinds, *hello.schedules))
+        with_queues = (*hello.kinds, *hello.schedules)
+        self.queue_check.look(each.queue for each in with_queues)
         self.polling.expect_more()

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from redrive.database.link import Link
-from redrive.database.trouble import Trouble, refusal, trouble
+from redrive.database.connections.link import Link
+from redrive.database.connections.trouble import Trouble, refusal, trouble
 from redrive.worker import store
 from redrive.worker.exchange import exchange
 from redrive.worker.protocol import Report
@@ -114,8 +114,7 @@ class Apart:
     ) -> Sequence[SettlementBatch]:
         """Act on a part that failed. Returns the parts to try next, in reverse."""
         if trouble(error) is Trouble.LOST:
-            self._identity.leave()
-            self._pending.set_aside(part, outcome_unknown=True)
+            self._set_aside(part, error)
             return ()
 
         # Look for the job that fails in each half.
@@ -126,15 +125,27 @@ class Apart:
         if trouble(error) is Trouble.DATA:
             self._refused(part, error)
         else:
-            self._pending.set_aside(part)
+            self._set_aside(part, error)
 
         return ()
+
+    def _set_aside(self, part: SettlementBatch, error: psycopg.Error) -> None:
+        """Set a failed part aside. If the link was lost, it may have succeeded."""
+        is_lost = trouble(error) is Trouble.LOST
+        if is_lost:
+            self._identity.leave()
+        self._pending.set_aside(part, outcome_unknown=is_lost)
 
     def _plan_retry(self, *, is_any_settled: bool) -> None:
         """Choose when to retry what was set aside."""
         longer = min(2 * self._pause, LONGEST_PAUSE)
-        self._pause = FIRST_PAUSE if is_any_settled else longer
-        self._retry_at = time.monotonic() + self._pause * random.uniform(0.8, 1.2)
+        if is_any_settled:
+            self._pause = FIRST_PAUSE
+        else:
+            self._pause = longer
+
+        jitter = random.uniform(0.8, 1.2)
+        self._retry_at = time.monotonic() + self._pause * jitter
 
     def _settle_free(self, part: SettlementBatch) -> bool:
         """Settle the jobs that no session has locked, and set the others aside.
@@ -143,11 +154,13 @@ class Apart:
         """
         with self._link.use() as conn, conn.transaction():
             # `busy` locks the free jobs, so that no session can lock them in between.
-            busy = store.busy(conn, sorted(held.id for held in part.held()))
+            jobs = sorted(held.id for held in part.held())
+            busy = store.busy(conn, jobs)
             locked, free = part.parted(busy)
             claims = free.claims()
 
-            answer = exchange(conn, free.columns(claims, self._identity.me), None)
+            columns = free.columns(claims, self._identity.me)
+            answer = exchange(conn, columns, None)
             self._end_left_open(conn, locked)
 
         self._abandoned -= _keys(free)
@@ -192,7 +205,7 @@ class Apart:
                 if trouble(error) is Trouble.DATA:
                     continue
 
-                self._pending.set_aside(part, outcome_unknown=True)
+                self._set_aside(part, error)
 
             return
 

@@ -41,7 +41,7 @@ class Checkpoints:
         self._waiting: dict[tuple[int, int], _Waiting] = {}
         self._again_at = 0.0
         self.is_unanswered = False
-        """True if the last try to send them failed."""
+        """True if the try under way failed when it sent them."""
 
     def add(self, held: ClaimedJob, message: Checkpoint, answer: Answer) -> None:
         """Take a checkpoint. Its handler waits for the answer."""
@@ -75,6 +75,10 @@ class Checkpoints:
 
             del self._waiting[key]
             one.say(is_kept=is_kept is True)
+
+    def put_back(self) -> None:
+        """Keep all checkpoints for the next try."""
+        self.is_unanswered = False
 
     def refuse(self) -> None:
         """Say that no checkpoint is kept: the database does not accept one of them."""

@@ -4,8 +4,8 @@ import random
 import time
 from collections.abc import Sequence
 
-from redrive.database.connect import OwnConnection
-from redrive.database.link import Link
+from redrive.database.connections.connect import OwnConnection
+from redrive.database.connections.link import Link
 from redrive.worker import store
 from redrive.worker.exchange import Answer, ClaimRequest
 from redrive.worker.supervisor.claiming.identity import Identity
@@ -136,8 +136,13 @@ class Claims:
         if not count:
             return []
 
-        batch = Batch(request.worker, [lane.queue for lane in request.lanes])
-        return LazyJobs(count, lambda: held_from(batch, answer.lanes, answer.rows()))
+        queues = [lane.queue for lane in request.lanes]
+        batch = Batch(request.worker, queues)
+
+        return LazyJobs(
+            count,
+            lambda: held_from(batch, answer.lanes, answer.rows()),
+        )
 
     def _pace(
         self, request: ClaimRequest, count: int, *, is_any_busy: bool, has_waited: bool

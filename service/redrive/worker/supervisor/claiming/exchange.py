@@ -11,9 +11,9 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connect import OwnConnection, while_waiting
-from redrive.database.link import Link
-from redrive.database.trouble import Trouble, trouble
+from redrive.database.connections.connect import OwnConnection, while_waiting
+from redrive.database.connections.link import Link
+from redrive.database.connections.trouble import Trouble, trouble
 from redrive.rules.attempts.settlement import NotComplete, Outcome
 from redrive.worker.exchange import (
     Answer,
@@ -112,13 +112,18 @@ class Exchange:
         """
         if is_abandoned:
             self._apart.abandoned(held)
-        if report.outcome in {Outcome.RETRY, Outcome.RELEASE} and report.run_at is None:
-            self._polling.job_due(time.monotonic() + report.delay)
+
+        runs_again = report.outcome in {Outcome.RETRY, Outcome.RELEASE}
+        if runs_again and report.run_at is None:
+            due_at = time.monotonic() + report.delay
+            self._polling.job_due(due_at)
+
         self._pending.ended(held, report, aside=is_abandoned)
 
     def settle(self, held: ClaimedJob, settlement: NotComplete) -> None:
         """Settle a job that no runner reports."""
-        self.ended(held, report_of(held.id, held.deliveries, settlement))
+        report = report_of(held.id, held.deliveries, settlement)
+        self.ended(held, report)
 
     def tell(self, held: ClaimedJob, side_effect: SideEffect) -> None:
         """Take a side effect that a handler has reported."""
@@ -153,7 +158,9 @@ class Exchange:
 
     def due_at(self, linger: float) -> float:
         """Return when to settle if settlements may wait for `linger` seconds."""
-        due_at = min(self._pending.due_at(linger), self._apart.due_at)
+        pending_at = self._pending.due_at(linger)
+        due_at = min(pending_at, self._apart.due_at)
+
         return max(due_at, self.available_at)
 
     def jobs(self) -> Iterable[ClaimedJob]:
@@ -224,13 +231,14 @@ class Exchange:
         meanwhile: Callable[[], object] | None = None,
     ) -> Sequence[ClaimedJob]:
         claims = settlements.claims()
-        self._side_effects.take(now)
         asked: OwnConnection | None = None
 
         try:
             with self._link.use() as conn:
                 request = self.claims.prepare(conn, free_slots, lane_wait_ms, now)
                 self._checkpoints.send(conn, now)
+                # Not earlier: what was refused until here was no side effect.
+                self._side_effects.take(now)
                 if not (request or settlements or self._side_effects.is_taken):
                     self.answered_at = time.monotonic()
                     return []
@@ -373,6 +381,7 @@ class Exchange:
         self, settlements: SettlementBatch, *, outcome_unknown: bool = False
     ) -> None:
         """Keep all of a failed call for the next one."""
+        self._checkpoints.put_back()
         self._side_effects.put_back()
         self._pending.put_back(settlements, outcome_unknown=outcome_unknown)
         self._polling.retry_soon()

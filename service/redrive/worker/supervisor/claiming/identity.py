@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.worker import store
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.upkeep.heartbeat import Heartbeat

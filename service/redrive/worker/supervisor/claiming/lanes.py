@@ -53,7 +53,8 @@ LATE_COMMIT = timedelta(seconds=10)
 
 def sweep_pause(cost: float) -> float:
     """Return the seconds until the next sweep, after one that took `cost` seconds."""
-    return max(COST_FACTOR * cost, min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS))
+    usual = min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS)
+    return max(COST_FACTOR * cost, usual)
 
 
 class LaneBook:
@@ -114,11 +115,15 @@ class LaneBook:
         if cost >= DEAR_SECONDS:
             pause = max(pause, REFRESH_SECONDS)
 
-        self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
+        shared = min(pause * others, REFRESH_SECONDS)
+        self._may_look_at = ended + max(pause, shared)
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
 
         waits = [wait for wait in due_in.values() if wait is not None]
-        return max(0.0, min(waits)) if waits else None
+        if waits:
+            return max(0.0, min(waits))
+
+        return None
 
     def _remember(self, found: Iterable[Lane], now: float) -> None:
         """Keep these lanes, and the lanes that held jobs at the last look or since.
@@ -129,15 +134,16 @@ class LaneBook:
         self._ready = None
 
         since = min(self._remembered_at, now - REFRESH_SECONDS)
-        self._seen |= dict.fromkeys(found, now)
-        self._seen = {lane: at for lane, at in self._seen.items() if at >= since}
+        seen = self._seen | dict.fromkeys(found, now)
+        self._seen = {lane: at for lane, at in seen.items() if at >= since}
         self._remembered_at = now
 
-        self._lanes = list(self._seen)
-        self._places = {lane: self._places.get(lane, START) for lane in self._lanes}
-        self._looked = {
-            lane: self._looked.get(lane, self._claims) for lane in self._lanes
-        }
+        lanes = list(self._seen)
+        self._lanes = lanes
+        place_of = self._places.get
+        looked_of = self._looked.get
+        self._places = {lane: place_of(lane, START) for lane in lanes}
+        self._looked = {lane: looked_of(lane, self._claims) for lane in lanes}
 
     def request(  # noqa: PLR0913 # all that a claim says
         self,
@@ -184,7 +190,10 @@ class LaneBook:
     def _next_order(self) -> list[Lane]:
         """Return the lanes by priority, or with the longest waiting one first."""
         looked = self._looked
-        order = sorted(self._lanes, key=lambda lane: (lane.priority, looked[lane]))
+        order = sorted(
+            self._lanes,
+            key=lambda lane: (lane.priority, looked[lane]),
+        )
 
         if self._partial_claims == AGING_SHARE - 1:
             oldest = min(order, key=looked.__getitem__)

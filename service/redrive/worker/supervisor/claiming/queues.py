@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.rules.nearest import nearest
 from redrive.worker import store
 from redrive.worker.supervisor.telemetry import Telemetry

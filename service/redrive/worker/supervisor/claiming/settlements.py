@@ -88,7 +88,8 @@ class SettlementBatch:
 
     def held(self) -> Iterable[ClaimedJob]:
         """Return the jobs of the settlements."""
-        return chain(self.completions, (held for _, held in self.reports))
+        reported = (held for _, held in self.reports)
+        return chain(self.completions, reported)
 
     def halves(self) -> tuple["SettlementBatch", "SettlementBatch"]:
         """Split the batch. Neither part is empty if there are two settlements."""
@@ -240,7 +241,8 @@ class PendingSettlements:
         for report, held in taken.reports:
             # Its row is normally gone. If not, its transaction was rolled back.
             if report.completed_by_handler:
-                self._resolved(held, report, was_rolled_back=held.id in settled)
+                was_rolled_back = held.id in settled
+                self._resolved(held, report, was_rolled_back=was_rolled_back)
             elif held.id not in settled:
                 # A job whose process crashed is not returned: it stays suspect.
                 (crashed if report.losses else returned).append(held)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.worker import store
 from redrive.worker.supervisor.telemetry import Telemetry
 

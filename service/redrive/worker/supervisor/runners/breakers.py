@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.handlers import matching
 from redrive.rules.attempts.policy import RETRIED_FOR, WINDOW
 from redrive.rules.attempts.releases import put_off
@@ -115,7 +115,11 @@ class Breakers:
     def observed(self, name: str, *, succeeded: bool) -> None:
         """Count a use of a dependency by name."""
         if name in self._settings:
-            counts = self._successes if succeeded else self._failures
+            if succeeded:
+                counts = self._successes
+            else:
+                counts = self._failures
+
             counts[name] += 1
 
     def holds_back(self, held: ClaimedJob, report: Report) -> bool:
@@ -219,10 +223,13 @@ class Breakers:
         to_blame = self._to_blame(held.kind)
         extras = read_extras(held.extras)
         refunds = extras.refunds or 0
-        if not to_blame or refunds >= MAX_REFUNDS or _is_for_good(report):
+
+        is_used_up = refunds >= MAX_REFUNDS
+        if not to_blame or is_used_up or _is_for_good(report):
             return report
 
-        wait = max(0.0, *(one.open_until - time.monotonic() for one in to_blame))
+        waits = [one.open_until - time.monotonic() for one in to_blame]
+        wait = max(0.0, *waits)
         refunded = _refunded(report, wait, refunds)
         failure = _without_wait(report.failure, extras.retried_for)
 

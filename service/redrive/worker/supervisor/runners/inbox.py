@@ -25,10 +25,10 @@ from redrive.worker.supervisor.claiming.exchange import Exchange
 from redrive.worker.supervisor.drain import Drain
 from redrive.worker.supervisor.held import ClaimedJob
 from redrive.worker.supervisor.runners.breakers import Breakers
-from redrive.worker.supervisor.runners.capacity import Capacity
-from redrive.worker.supervisor.runners.dispatch import Dispatch
+from redrive.worker.supervisor.runners.dispatching.capacity import Capacity
+from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from redrive.worker.supervisor.runners.remains import remains_of
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
 from redrive.worker.supervisor.upkeep.progress import ProgressBook
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from redrive.worker.protocol import OpenBreakers
 from redrive.worker.supervisor.held import ClaimedJob
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
-from redrive.worker.supervisor.runners.start import RunnerOptions, start_runner
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.start import RunnerOptions, start_runner
 
 END_SECONDS = 0.5
 """How long a runner that has closed its channel may take to end by itself."""
@@ -95,7 +95,10 @@ class RunnerPool:
 
     def listener(self) -> RunnerProcess | None:
         """Return a runner to tell what concerns the application as a whole."""
-        return next((r for r in self.runners if r.ready and not r.retiring), None)
+        return next(
+            (r for r in self.runners if r.ready and not r.retiring),
+            None,
+        )
 
     def cancel(self, job: int) -> None:
         """Tell the runner that holds a job that it is no longer wanted."""
@@ -107,7 +110,10 @@ class RunnerPool:
 
         There is one probe among all workers.
         """
-        prober = next((r for r in self.runners if r.takes_any), None)
+        prober = next(
+            (r for r in self.runners if r.takes_any),
+            None,
+        )
         without_probes = OpenBreakers(message.names, {})
         for runner in self.runners:
             runner.tell(message if runner is prober else without_probes)
@@ -153,7 +159,11 @@ class RunnerPool:
 
         A job that kills its runner must not delay the restart for its neighbours.
         """
-        self._failed_starts = 0 if has_started else self._failed_starts + 1
+        if has_started:
+            self._failed_starts = 0
+        else:
+            self._failed_starts += 1
+
         doublings = min(self._failed_starts, MAX_DOUBLINGS)
         longest = RESPAWN_SECONDS * (2.0**doublings - 1)
         pause = random.uniform(0.0, min(MAX_RESPAWN_SECONDS, longest))

@@ -91,10 +91,13 @@ class CodeWatch:
         found = set[tuple[str, int]]()
         for folder, folders, names in os.walk(self._root):
             folders[:] = [name for name in folders if not _ignored(name)]
-            for file in (Path(folder, name) for name in names):
+
+            for name in names:
+                file = str(Path(folder, name))
                 with contextlib.suppress(OSError):  # gone meanwhile
-                    if self._is_code(str(file)):
-                        found.add((str(file), file.stat().st_mtime_ns))
+                    if self._is_code(file):
+                        saved_ns = Path(file).stat().st_mtime_ns
+                        found.add((file, saved_ns))
 
         return found
 
@@ -117,4 +120,7 @@ def code_of(handlers: str) -> Path:
     package = found.submodule_search_locations
     code = Path(package[0] if package else found.origin or ".").resolve()
 
-    return code if is_library(str(code)) else code.parent
+    if is_library(str(code)):
+        return code
+
+    return code.parent

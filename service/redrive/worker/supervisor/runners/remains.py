@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from redrive.worker.supervisor.held import ClaimedJob
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ import os
 import selectors
 from collections.abc import Iterable
 
-from redrive.worker.supervisor.runners.runner_process import RunnerProcess
+from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 
 _WAKE_BYTES = 4096
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from redrive.database.link import LONGEST_BACKOFF, Link
+from redrive.database.connections.link import LONGEST_BACKOFF, Link
 from redrive.worker import store
 from redrive.worker.supervisor.polling import (
     MANY_WORKERS,
@@ -276,7 +276,9 @@ class Heartbeat:
         if not self._heard:
             # It has no identity before its first claim.
             return min(0.5, self.ttl / 20)
-        return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))
+
+        until_beat = self._beat_at - time.monotonic()
+        return max(0.0, min(LISTEN_SECONDS, until_beat))
 
     def _listen(self, seconds: float) -> None:
         """Wait for up to `seconds`, for notifications too. Raises psycopg.Error."""

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import psycopg
 
-from redrive.database.link import GuestLink, Link
-from redrive.dead_letters import campaign, groups
+from redrive.database.connections.link import GuestLink, Link
+from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.grouping import groups
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from redrive.worker.supervisor.telemetry import Telemetry
@@ -219,7 +220,8 @@ class Maintenance:
         """Drive all campaigns, unless another worker just did."""
         self._is_releasing = False
         if self._is_tried(CAMPAIGN, time.monotonic()):
-            self._attempt(CAMPAIGN, *self._chores()[CAMPAIGN])
+            chore = self._chores()[CAMPAIGN]
+            self._attempt(CAMPAIGN, *chore)
 
     def _drive(self, conn: store.Connection) -> None:
         self._is_releasing = campaign.drive_all(conn)
@@ -352,7 +354,9 @@ class Maintenance:
 
     def _failed(self, name: str, error: Exception) -> None:
         now = time.monotonic()
-        failing = self._failing.get(name, Failing(now, now, 0)).again(now)
+        before = self._failing.get(name, Failing(now, now, 0))
+        failing = before.again(now)
+
         self._failing[name] = failing
         self.telemetry.chore_failed(name, error, failing.times)
 

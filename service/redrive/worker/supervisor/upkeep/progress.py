@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.worker import store
 from redrive.worker.store import Noted
 from redrive.worker.supervisor.held import ClaimedJob

@@ -11,7 +11,7 @@ from enum import Enum
 
 import psycopg
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.worker import store
 
 LEAST_SECONDS = 30.0

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from redrive.database.link import Link
+from redrive.database.connections.link import Link
 from redrive.observability.metrics import Histogram
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS

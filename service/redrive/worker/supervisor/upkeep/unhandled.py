@@ -2,7 +2,7 @@
 
 import logging
 
-from redrive.live_jobs.unhandled import unhandled
+from redrive.live_jobs.surroundings.unhandled import unhandled
 from redrive.worker import store
 
 logger = logging.getLogger("redrive.jobs")

@@ -1,0 +1,1 @@
+"""Commands for what a team declares: objectives, owners and retention."""

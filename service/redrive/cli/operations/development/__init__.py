@@ -1,0 +1,1 @@
+"""Commands for a developer's own machine: demo, dev and quickstart."""

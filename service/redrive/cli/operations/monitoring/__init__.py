@@ -1,0 +1,1 @@
+"""Commands that show how Redrive is doing: check, series and top."""

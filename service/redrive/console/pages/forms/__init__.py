@@ -1,0 +1,1 @@
+"""Pages that change something: previews, links that act, and proposals."""

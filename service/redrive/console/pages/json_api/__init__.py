@@ -1,0 +1,1 @@
+"""Answers for programs: the JSON API, and lists as files."""

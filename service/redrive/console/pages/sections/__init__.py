@@ -1,0 +1,1 @@
+"""Sections of pages: figures, timelines, and what a login may not read."""

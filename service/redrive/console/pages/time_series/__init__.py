@@ -1,0 +1,1 @@
+"""Time series on pages: curves, marks of changes, and the span shown."""

@@ -1,0 +1,1 @@
+"""Connections to Postgres: addresses, logins, and links with time limits."""

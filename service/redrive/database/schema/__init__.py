@@ -1,0 +1,1 @@
+"""Schema of the database: migrations, what blocks them, and foreign objects."""

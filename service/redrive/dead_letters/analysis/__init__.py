@@ -1,0 +1,1 @@
+"""Analysis of dead letters: causes, reports, reviews, and simulated policies."""

@@ -1,0 +1,1 @@
+"""Campaigns: plan redrives, check their payloads, and drive them to their end."""

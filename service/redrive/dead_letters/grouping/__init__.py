@@ -1,0 +1,1 @@
+"""Groups of dead letters by cause, their owners, and acknowledgements."""

@@ -1,0 +1,1 @@
+"""Moves of jobs between cells: documents on the way, stops, and returns."""

@@ -1,0 +1,1 @@
+"""Surroundings of jobs: workers, queues, and what keeps jobs waiting."""

@@ -1,0 +1,1 @@
+"""Deaths of runners: crashes, lack of memory, and limits on their jobs."""

@@ -1,0 +1,1 @@
+"""Dispatch of jobs to runners: capacity, suspects and trials."""

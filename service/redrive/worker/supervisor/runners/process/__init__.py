@@ -1,0 +1,1 @@
+"""One runner process: its start, its environment, and the jobs that it holds."""
