@@ -314,13 +314,19 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
     """Split jobs into chunks, one for each statement."""
     for at in range(0, len(jobs), CHUNK):
         chunk = jobs[at : at + CHUNK]
-        payloads = map(_payload, chunk)
-        characters = sum(map(len, payloads))
-        parts = characters // CHUNK_CHARACTERS + 1
-        step = -(-len(chunk) // parts)  # rounded up
+        step = _jobs_at_once(chunk)
 
         for n in range(0, len(chunk), step):
             yield chunk[n : n + step]
+
+
+def _jobs_at_once(chunk: list[CheckedJob]) -> int:
+    """Return how many jobs of a chunk one statement may carry."""
+    payloads = map(_payload, chunk)
+    characters = sum(map(len, payloads))
+    parts = characters // CHUNK_CHARACTERS + 1
+
+    return -(-len(chunk) // parts)  # rounded up
 
 
 def _columns(jobs: list[CheckedJob]) -> str:

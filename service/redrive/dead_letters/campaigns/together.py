@@ -387,8 +387,7 @@ class Together:
         self.settle()
         followers = dict(self.cells)
         del followers[self.cell]
-        reason = rules.reason(self.leader, why)
-        hold = partial(self._hold, why=reason)
+        hold = partial(self._hold, why=rules.reason(self.leader, why))
         held = ask(followers, hold, LOOK_SECONDS).found
 
         # A leader that is done cannot be resumed; drivers resume its followers anyway.

@@ -386,10 +386,7 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
         module = str(frame.f_globals.get("__name__", "?"))
 
         # Frames above the handler are always the same.
-        if found:
-            above = _OUR_CALLERS
-        else:
-            above = (*_OUR_CALLERS, *_EVENT_LOOPS)
+        above = _OUR_CALLERS if found else (*_OUR_CALLERS, *_EVENT_LOOPS)
         if not module.startswith(above):
             found.append({**_place(frame.f_code, module, own), "line": line})
 

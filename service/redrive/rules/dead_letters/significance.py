@@ -81,13 +81,18 @@ def _deviations(values: Sequence[float]) -> list[float]:
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """Return the rank of each value; equal values get their mean rank."""
+    means: dict[float, float] = {}
+    for value, places in _places(values).items():
+        total = sum(places)
+        means[value] = total / len(places)
+
+    return [means[value] for value in values]
+
+
+def _places(values: Sequence[float]) -> dict[float, list[int]]:
+    """Return the places of each value in the sorted values, from 1."""
     places: dict[float, list[int]] = {}
     for place, value in enumerate(sorted(values), 1):
         places.setdefault(value, []).append(place)
 
-    means: dict[float, float] = {}
-    for value, equal in places.items():
-        total = sum(equal)
-        means[value] = total / len(equal)
-
-    return [means[value] for value in values]
+    return places
