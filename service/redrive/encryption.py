@@ -216,8 +216,7 @@ class Keyring:
             Undecryptable: the record does not open.
         """
         record = self.open_record(envelope, what, job, delivery)
-        new_id = moved_to or job
-        sealed = self.seal_record(record, what, new_id, delivery)
+        sealed = self.seal_record(record, what, moved_to or job, delivery)
 
         return {**envelope, **sealed}
 

@@ -412,9 +412,7 @@ class _Rest:
     def packed(self) -> Iterator[tuple[str]]:
         """Yield the parameters of each statement; check the jobs of one at a time."""
         for at in range(0, len(self._jobs), CHUNK):
-            jobs = self._jobs[at : at + CHUNK]
-            checked = self._checked(jobs)
-            yield from _packed(checked)
+            yield from _packed(self._checked(self._jobs[at : at + CHUNK]))
 
     def _checked(self, jobs: list[tuple[int, Any]]) -> list[CheckedJob]:
         if not self._can_wait:

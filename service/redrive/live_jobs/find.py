@@ -111,10 +111,7 @@ def all_described(
 
 def ids(conn: Connection, chosen: JobFilter) -> list[int]:
     """Return the ids of the live jobs of a filter."""
-    found: list[int] = []
-    for page in _pages(conn, chosen, None):
-        found += [row["id"] for row in page]
-
+    found = [row["id"] for page in _pages(conn, chosen, None) for row in page]
     return found[: chosen.limit]
 
 
@@ -139,8 +136,7 @@ def _pages(
 
 def _named_pages(conn: Connection, chosen: JobFilter) -> Iterator[list[Row]]:
     for start in range(0, len(chosen.ids), IDS_AT_A_TIME):
-        ids = chosen.ids[start : start + IDS_AT_A_TIME]
-        yield _named(conn, chosen, ids)
+        yield _named(conn, chosen, chosen.ids[start : start + IDS_AT_A_TIME])
 
 
 def walk(

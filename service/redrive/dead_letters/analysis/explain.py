@@ -5,7 +5,6 @@ each part of the group's time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from datetime import date
 from functools import partial
 from typing import LiteralString, NamedTuple
 
@@ -218,11 +217,8 @@ def _limits(most: int) -> dict[str, int]:
 
 def _spans_days(samples: Iterable[Sample]) -> bool:
     """Return True if the letters of all samples died on enough days to compare hours."""
-    days: set[date] = set()
-    for sample in samples:
-        days.update(letter["died_at"].date() for letter in sample.letters)
-
-    return len(days) >= MIN_DAYS
+    letters = (letter for sample in samples for letter in sample.letters)
+    return len({letter["died_at"].date() for letter in letters}) >= MIN_DAYS
 
 
 def _observed(

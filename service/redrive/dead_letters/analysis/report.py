@@ -146,9 +146,8 @@ def _fenced(text: str, language: str = "") -> str:
     # A fence must be longer than any run of backticks in the text.
     longer = _longest_run(text) + 1
     fence = "`" * max(3, longer)
-    lines = escaped_lines(text)
 
-    return f"{fence}{language}\n{lines}\n{fence}"
+    return f"{fence}{language}\n{escaped_lines(text)}\n{fence}"
 
 
 def _in_code(row: Fields) -> Row:
