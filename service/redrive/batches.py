@@ -157,7 +157,9 @@ def _callback(name: str, job: JobFields | None) -> str | None:
 
 
 def _as_json(field: Field, value: Any) -> Any:
-    return msgspec.Raw(value) if field.type == "object" else value
+    if field.type == "object":
+        return msgspec.Raw(value)
+    return value
 
 
 @overload

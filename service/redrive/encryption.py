@@ -87,7 +87,8 @@ class Whose(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
         """Return the job of a row or of a future row."""
-        whose = cls(*(row[name] for name in cls._fields))
+        values = (row[name] for name in cls._fields)
+        whose = cls(*values)
         # The values that make a job unique are not known before the insert.
         if (whose.idempotency_key or "").startswith(UNIQUE):
             return whose._replace(idempotency_key=None)
@@ -95,7 +96,9 @@ class Whose(NamedTuple):
 
     def digest(self, second: str, random: str) -> str:
         """Return the end of the header that belongs to the job's payload."""
-        return _to_text(hashlib.sha256(_encode((self, second, random))).digest())
+        parts = _encode((self, second, random))
+        digest = hashlib.sha256(parts).digest()
+        return _to_text(digest)
 
 
 class Keyring:
@@ -168,7 +171,11 @@ class Keyring:
             job: id of the job.
             delivery: delivery of the job that the record is about.
         """
-        sealed = self.seal(_encode({**record, "delivery": delivery}), what, str(job))
+        sealed = self.seal(
+            _encode({**record, "delivery": delivery}),
+            what,
+            str(job),
+        )
         return {MARK: {**sealed[MARK], "d": delivery}}
 
     def open_record(
@@ -209,7 +216,9 @@ class Keyring:
             Undecryptable: the record does not open.
         """
         record = self.open_record(envelope, what, job, delivery)
-        return {**envelope, **self.seal_record(record, what, moved_to or job, delivery)}
+        sealed = self.seal_record(record, what, moved_to or job, delivery)
+
+        return {**envelope, **sealed}
 
     def seal_payload(
         self, payload: bytes, whose: Whose
@@ -283,7 +292,11 @@ def shown_noted(
 def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a failure's detail into the part in the clear and the sealed part."""
     clear = {name: detail[name] for name in IN_CLEAR if name in detail}
-    hidden = {name: value for name, value in detail.items() if name not in clear}
+
+    hidden = dict(detail)
+    for name in clear:
+        del hidden[name]
+
     return clear, hidden
 
 
@@ -316,7 +329,10 @@ def _read_file(path: str, source: str) -> str:
         mode = stat.S_IMODE(file.stat().st_mode)
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        if isinstance(error, OSError):
+            why = error.strerror
+        else:
+            why = "it is not text"
         msg = f"{source}; it cannot be read: {why}"
         raise SettingsError(msg) from None
 
@@ -417,7 +433,9 @@ def _is_bound(salt: str, whose: Whose) -> bool:
     second, _, rest = rest.partition(".")
     random, _, digest = rest.partition(".")
 
-    return f"{version}." == VERSION and digest == whose.digest(second, random)
+    if f"{version}." != VERSION:
+        return False
+    return digest == whose.digest(second, random)
 
 
 def is_sealed(value: Any) -> bool:

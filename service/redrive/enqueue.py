@@ -164,9 +164,12 @@ def enqueue_reporting(
 def _enqueue(conn: Any, fields: Mapping[str, Any], finish: Callable[[Any], Any]) -> Any:
     queue: Any = fields.get("queue", "default")
     headers: Any = fields.get("headers") or {}
+
     with sending(str(queue), fields["kind"], headers) as sent:
-        job = _seal(check_job({**fields, "headers": sent}))
-        return sql_drivers.row(conn, ENQUEUE, tuple(job.values()), finish)
+        checked = check_job({**fields, "headers": sent})
+        job = _seal(checked)
+        values = tuple(job.values())
+        return sql_drivers.row(conn, ENQUEUE, values, finish)
 
 
 def _id(row: Any) -> int:
@@ -180,18 +183,27 @@ def _report(row: Any) -> Enqueued:
 def _seal(job: CheckedJob) -> CheckedJob:
     """Encrypt the payload if the application has keys."""
     keyring = configured()
-    return job if keyring is None else _sealed(job, keyring)
+    if keyring is None:
+        return job
+    return _sealed(job, keyring)
 
 
 def _sealed(job: CheckedJob, keyring: Keyring) -> CheckedJob:
-    payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
+    plain = job["payload"].encode()
+    payload, salt = keyring.seal_payload(plain, Whose.of(job))
+
     if job["unique_for"] is not None:
         # Envelopes of equal payloads differ, so the database compares a digest.
         compared = _compared_fields(job)
         payload = keyring.with_digest(payload, compared)
 
     headers = msgspec.json.decode(job["headers"]) | salt
-    return job | {"payload": to_json(payload), "headers": to_json(headers)}
+    sealed = {
+        "payload": to_json(payload),
+        "headers": to_json(headers),
+    }
+
+    return job | sealed
 
 
 def _compared_fields(job: CheckedJob) -> dict[str, Any]:
@@ -275,8 +287,16 @@ def _is_plain(fields: Mapping[str, Any]) -> bool:
 
 def _parted(jobs: list[CheckedJob]) -> tuple[list[CheckedJob], list[CheckedJob]]:
     """Split jobs into jobs that COPY can add and all others."""
-    plain = [job for job in jobs if _is_plain(job)]
-    return plain, [job for job in jobs if not _is_plain(job)]
+    plain: list[CheckedJob] = []
+    others: list[CheckedJob] = []
+
+    for job in jobs:
+        if _is_plain(job):
+            plain.append(job)
+        else:
+            others.append(job)
+
+    return plain, others
 
 
 def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
@@ -294,21 +314,31 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
     """Split jobs into chunks, one for each statement."""
     for at in range(0, len(jobs), CHUNK):
         chunk = jobs[at : at + CHUNK]
-        characters = sum(map(len, map(_payload, chunk)))
-        parts = characters // CHUNK_CHARACTERS + 1
-        step = -(-len(chunk) // parts)  # rounded up
+        step = _jobs_at_once(chunk)
 
         for n in range(0, len(chunk), step):
             yield chunk[n : n + step]
 
 
+def _jobs_at_once(chunk: list[CheckedJob]) -> int:
+    """Return how many jobs of a chunk one statement may carry."""
+    payloads = map(_payload, chunk)
+    characters = sum(map(len, payloads))
+    parts = characters // CHUNK_CHARACTERS + 1
+
+    return -(-len(chunk) // parts)  # rounded up
+
+
 def _columns(jobs: list[CheckedJob]) -> str:
     """Return jobs as enqueue_many_v1 takes them: one array for each field in use."""
-    columns = zip(*[job.values() for job in jobs], strict=True)
+    rows = [job.values() for job in jobs]
+    columns = zip(*rows, strict=True)
     parts: list[str] = []
 
-    for (name, field), values in zip(PARAMETERS.items(), columns, strict=True):
-        if values.count(field.default) < len(values):
+    parameters = PARAMETERS.items()
+    for (name, field), values in zip(parameters, columns, strict=True):
+        is_in_use = values.count(field.default) < len(values)
+        if is_in_use:
             column = _column(field.type, values)
             parts.append(f'"{name}":{column}')
 
@@ -329,8 +359,8 @@ def _stream(conn: Any, jobs: Iterable[Any]) -> int:
     rest = _Rest(jobs)
     with _whole_or_not(conn):
         copied = _copy(conn, _plain_jobs(jobs, rest))
-        added = sum(sql_drivers.in_turn(conn, ENQUEUE_MANY, rest.packed()))
-        return copied + added
+        counts = sql_drivers.in_turn(conn, ENQUEUE_MANY, rest.packed())
+        return copied + sum(counts)
 
 
 def _plain_jobs(jobs: Iterable[Any], rest: "_Rest") -> Iterator[CheckedJob]:
@@ -373,7 +403,10 @@ class _Rest:
         self._can_wait = isinstance(jobs, (list, tuple))
 
     def add(self, n: int, fields: Any) -> None:
-        job = fields if self._can_wait else checked_at(f"jobs[{n}]", fields)
+        if self._can_wait:
+            job = fields
+        else:
+            job = checked_at(f"jobs[{n}]", fields)
         self._jobs.append((n, job))
 
     def packed(self) -> Iterator[tuple[str]]:

@@ -481,11 +481,15 @@ def _looks_ours(name: str, settings: Collection[str]) -> bool:
     """Return True if a variable is clearly meant for Redrive, in any case."""
     upper = name.upper()
     is_ours = upper.startswith(PREFIX) and not upper.startswith(OTHERS_PREFIXES)
-    if not is_ours or upper in settings:
+    if not is_ours:
+        return False
+    if upper in settings:
         return False
 
-    is_url = upper.endswith("_PORT") and _SERVICE_URL.match(os.environ[name])
-    return not (is_url or _SERVICE.match(upper))
+    is_port = upper.endswith("_PORT")
+    if is_port and _SERVICE_URL.match(os.environ[name]):
+        return False
+    return not _SERVICE.match(upper)
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
@@ -512,7 +516,8 @@ def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
     rule = f"it must be {_allowed(field)}. {field.description}"
 
     shown = _name_of(name, options)
-    is_secret = {"url", "key", "secret"} & set(name.split("_"))
+    words = name.split("_")
+    is_secret = not {"url", "key", "secret"}.isdisjoint(words)
     if is_secret:
         return f"{shown} {rule}"
 
@@ -544,7 +549,11 @@ def _range(field: FieldInfo) -> str:
 
 
 def _bound(field: FieldInfo, name: str) -> float | None:
-    return next((getattr(m, name) for m in field.metadata if hasattr(m, name)), None)
+    for rule in field.metadata:
+        if hasattr(rule, name):
+            return getattr(rule, name)
+
+    return None
 
 
 def _choices(annotation: Any) -> Iterator[str]:

@@ -36,7 +36,9 @@ class Array(Generic[T]):
         """Return the array in the binary format of the server."""
         if not self._packed:
             oid = postgres.types[self.elements].oid
-            self._packed = _HEADER.pack(1, 1, oid, len(self.values), 1) + self._pack()
+            header = _HEADER.pack(1, 1, oid, len(self.values), 1)
+            self._packed = header + self._pack()
+
         return self._packed
 
     def _pack(self) -> bytes:
@@ -55,10 +57,13 @@ class _Numbers(Array[N]):
 def _numbers(code: str, values: Sequence[float]) -> bytes:
     """Pack numbers of one width, each after its length."""
     count = len(values)
-    pairs: list[float] = [struct.calcsize(">" + code)] * (2 * count)
+    width = struct.calcsize(">" + code)
+
+    pairs: list[float] = [width] * (2 * count)
     pairs[1::2] = values
 
-    return struct.pack(">" + f"i{code}" * count, *pairs)
+    form = ">" + f"i{code}" * count
+    return struct.pack(form, *pairs)
 
 
 class Smallints(_Numbers[int]):

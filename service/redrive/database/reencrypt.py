@@ -287,7 +287,9 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
             f"select {place.column} -> '$redrive' ->> 'k', count(*) from {place.table} group by 1"
         )
         for key, n in rows:
-            found.setdefault(key, dict.fromkeys(PLACES, 0))[name] = n
+            nothing = dict.fromkeys(PLACES, 0)
+            by_table = found.setdefault(key, nothing)
+            by_table[name] = n
 
     return found
 
@@ -323,7 +325,8 @@ def reencrypt(
     report = Report()
     for name, place in PLACES.items():
         for rows in _paced(_stale(conn, place, keyring.ids[0]), rate):
-            report.add(len(rows), *_rewrite(conn, keyring, run, name, rows))
+            counts = _rewrite(conn, keyring, run, name, rows)
+            report.add(len(rows), *counts)
             progress(len(rows))
 
     # A group quotes the message of its first failure, which is sealed now.

@@ -72,7 +72,9 @@ class Letter:
     ) -> list[Any]:
         """Redact payloads of this dead letter for display."""
         fields = {*self.secret_fields, *declared}
-        secrets = secret_values([*payloads, self.payload, self.headers], fields)
+        values = [*payloads, self.payload, self.headers]
+        secrets = secret_values(values, fields)
+
         return [redact(payload, fields, secrets) for payload in payloads]
 
 
@@ -116,7 +118,11 @@ class Preview:
         """Yield the editable dead letters in chunks, each id with its digest."""
         for start in range(0, len(self.ids), CHUNK):
             chunk = self.ids[start : start + CHUNK]
-            yield {job: self._digest(start + n) for n, job in enumerate(chunk)}
+            digests: dict[int, bytes] = {}
+            for place, job in enumerate(chunk, start):
+                digests[job] = self._digest(place)
+
+            yield digests
 
     def _digest(self, n: int) -> bytes:
         place = n * DIGEST
@@ -280,9 +286,15 @@ def _add(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> 
 
 
 def _sample(letter: Letter, after: Any, handler: Handler | None) -> Sample:
-    secret = handler.secret if handler else ()
+    if handler:
+        secret = handler.secret
+    else:
+        secret = ()
+
     old, new = letter.redacted([letter.payload, after], secret)
-    return Sample(letter.id, rules.diff(old, new, f"job {letter.id}"))
+    changes = rules.diff(old, new, f"job {letter.id}")
+
+    return Sample(letter.id, changes)
 
 
 def edit(  # noqa: PLR0913 # what an edit needs
@@ -302,7 +314,11 @@ def edit(  # noqa: PLR0913 # what an edit needs
         edited.
     """
     # Beside encrypted payloads, the record must not hold their values.
-    recorded = patch if configured() is None else rules.without_values(patch)
+    if configured() is None:
+        recorded = patch
+    else:
+        recorded = rules.without_values(patch)
+
     how = _How(
         patch=rules.encoded(recorded),
         paths=rules.paths(patch),
@@ -335,7 +351,8 @@ def _unchanged(
     conn: Connection, chunk: Mapping[int, bytes], causes: Counter[str | None]
 ) -> list[Letter]:
     """Return the dead letters that are as they were previewed; count the others."""
-    found = list(find(conn, Filter(ids=list(chunk))))
+    chosen = Filter(ids=list(chunk))
+    found = list(find(conn, chosen))
     same = [letter for letter in found if _is_same(letter, chunk)]
 
     causes["not_open"] += len(chunk) - len(found)
@@ -346,7 +363,9 @@ def _unchanged(
 
 def _is_same(letter: Letter | int, digests: Mapping[int, bytes]) -> TypeGuard[Letter]:
     """Return True if a dead letter is as it was previewed."""
-    return isinstance(letter, Letter) and letter.digest == digests[letter.id]
+    if not isinstance(letter, Letter):
+        return False
+    return letter.digest == digests[letter.id]
 
 
 def _row(letter: Letter, text: str) -> tuple[int, bytes, str, str | None]:

@@ -156,7 +156,9 @@ def open_by_group(conn: Connection, chosen: Filter) -> dict[str, int]:
         " order by d.died_at desc, d.id desc limit %s) o group by 1"
     )
 
-    return dict(conn.execute(query, (*parameters, chosen.limit)).fetchall())
+    found = conn.execute(query, (*parameters, chosen.limit))
+
+    return dict(found.fetchall())
 
 
 def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
@@ -241,4 +243,7 @@ def _redacted(
 
 def _before(edit: Row) -> Row:
     """Return the columns of a dead letter that an edit changed."""
-    return {"payload": edit["payload"], "headers": {MARK: edit["salt"]}}
+    return {
+        "payload": edit["payload"],
+        "headers": {MARK: edit["salt"]},
+    }

@@ -133,9 +133,8 @@ def take(  # noqa: PLR0913 # what a line of the audit log needs, and how it coun
     Args:
         is_live: the source is watched, so recent deaths count as added and may alert.
     """
-    rows = msgspec.json.encode(
-        [_row(letter) | {"is_live": is_live} for letter in chunk]
-    ).decode()
+    shown = [_row(letter) | {"is_live": is_live} for letter in chunk]
+    rows = msgspec.json.encode(shown).decode()
 
     with conn.transaction():
         new = conn.execute(_IMPORT, (source, rows, actor, why)).fetchall()
@@ -227,8 +226,12 @@ def _sealed(job: Mapping[str, Any]) -> dict[str, Any]:
     if keyring is None:
         return {"payload": msgspec.Raw(payload), "headers": headers}
 
-    envelope, salt = keyring.seal_payload(payload.encode(), Whose.of(job))
-    return {"payload": envelope, "headers": msgspec.json.decode(headers) | salt}
+    plain = payload.encode()
+    envelope, salt = keyring.seal_payload(plain, Whose.of(job))
+    return {
+        "payload": envelope,
+        "headers": msgspec.json.decode(headers) | salt,
+    }
 
 
 def _record(letter: Imported, job: int) -> dict[str, Any]:

@@ -44,7 +44,8 @@ def page(
     other conditions are checked on each.
     """
     if chosen.ids:
-        rows = find(conn, replace(chosen, limit=most + 1), after)
+        limited = replace(chosen, limit=most + 1)
+        rows = find(conn, limited, after)
         return _cut(rows, most, None)
 
     lists = _lists(conn, chosen)
@@ -58,9 +59,13 @@ def page(
         found, edge = _looked(conn, chosen, lists, batch)
         rows += found
 
+        if edge is None:
+            place = None
+            break
+
         # No id is below 1, so every dead letter of that very instant has been read.
-        place = None if edge is None else (edge, 1)
-        if place is None or len(rows) >= most:
+        place = edge, 1
+        if len(rows) >= most:
             break
 
     shown = _cut(rows, most, place)
@@ -76,7 +81,9 @@ def _cut(rows: list[Row], most: int, place: Place | None) -> Page:
         return Page(rows, place)
 
     last = rows[most - 1]
-    return Page(rows[:most], (last["died_at"], last["id"]))
+    place = last["died_at"], last["id"]
+
+    return Page(rows[:most], place)
 
 
 def _lists(conn: Connection, chosen: Filter) -> tuple[LiteralString, list[str]]:

@@ -19,9 +19,12 @@ def reveal(conn: Connection, rows: Sequence[Row], job: str = "id") -> None:
     if not hidden:
         return
 
-    messages = _messages(conn, [row[job] for row in hidden])
+    jobs = [row[job] for row in hidden]
+    messages = _messages(conn, jobs)
+
     for row in hidden:
-        row["message"] = messages.get((row[job], row["group"]), HIDDEN)
+        failure = row[job], row["group"]
+        row["message"] = messages.get(failure, HIDDEN)
 
 
 def _messages(conn: Connection, jobs: Sequence[int]) -> dict[tuple[int, str], str]:

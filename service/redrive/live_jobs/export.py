@@ -61,11 +61,12 @@ def _attempt(letter: Fields) -> Row:
     last: Fields = failures[-1] if failures else {}
     deliveries = last.get("deliveries", letter["deliveries"])
     detail: Fields = last.get("detail", {})
+    started_at = detail.get("started_at") or last.get("at") or letter["died_at"]
 
     return {
         "attempt": last.get("attempt", letter["attempts"]),
         "deliveries": deliveries,
-        "started_at": detail.get("started_at") or last.get("at") or letter["died_at"],
+        "started_at": started_at,
         "seed": seed_of(letter["id"], deliveries),
         "version": detail.get("version"),
         "environment": detail.get("environment"),
@@ -108,7 +109,9 @@ def _redacted(letter: Fields, rest: Fields, saved: Any) -> Any:
     """Return a checkpoint without the secrets of its job."""
     declared = find.declared_secret(letter["failures"])
     places = [shown_payload(rest), rest["headers"], saved]
-    return redact(saved, declared, secret_values(places, declared))
+    secrets = secret_values(places, declared)
+
+    return redact(saved, declared, secrets)
 
 
 def _opened(job: int, checkpoint: Fields | None) -> Row | None:

@@ -96,7 +96,11 @@ def all_described(
 ) -> Iterator[Row]:
     """Yield each job of a page for display, with the progress of running ones."""
     running = [row["id"] for row in page if row["state"] == "running"]
-    progress = progress_of(conn, running) if running else {}
+    if running:
+        progress = progress_of(conn, running)
+    else:
+        progress = {}
+
     is_one_of_many = len(page) > 1
 
     for row in page:
@@ -155,7 +159,9 @@ def walk(
         source,
         (queues, states, after, looks),
     )
-    if not found or found[-1]["id"] is not None:
+    if not found:
+        return found, None
+    if found[-1]["id"] is not None:
         return found, None
 
     last = found.pop()  # it stands for the jobs that were not looked at
@@ -199,7 +205,10 @@ def described(row: Row, around: Surroundings, *, is_one_of_many: bool = False) -
     is_waiting = answer.code not in {Code.RUNNING, Code.DUE}
 
     row["why"] = answer
-    row["waiting_for"] = str(answer.code) if is_waiting else None
+    if is_waiting:
+        row["waiting_for"] = str(answer.code)
+    else:
+        row["waiting_for"] = None
 
     return row
 

@@ -93,7 +93,11 @@ def _needs_failures(chosen: JobFilter) -> bool:
 
 def _matching(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[Row]:
     # Without a place, the list begins above all ids.
-    last = int(after.removeprefix(PLACE)) if after else 2**63 - 1
+    if after:
+        last = int(after.removeprefix(PLACE))
+    else:
+        last = 2**63 - 1
+
     while True:
         rows = _page(conn, chosen, last)
         yield from (row for row in rows if row["matches"])

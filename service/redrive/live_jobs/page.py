@@ -57,15 +57,21 @@ def page(
         return _named(conn, live, most)
 
     found = _live(conn, live, after, most, seconds)
-    if found.place is not None or len(found.rows) >= most:
+    if found.place is not None:
+        return found
+    if len(found.rows) >= most:
         return found
 
-    more = _ended(conn, chosen, None, most - len(found.rows))
+    left = most - len(found.rows)
+    more = _ended(conn, chosen, None, left)
     return Page(found.rows + more.rows, more.place)
 
 
 def _named(conn: Connection, live: JobFilter, most: int | None = None) -> Page:
-    return Page(list(find(conn, replace(live, limit=most or live.limit))), None)
+    limited = replace(live, limit=most or live.limit)
+    found = find(conn, limited)
+
+    return Page(list(found), None)
 
 
 def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
@@ -84,28 +90,34 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
         conn.execute(GUARDS)
         found = column(conn, statement, list(keys), limit, limit)
 
-    return found if len(found) <= most else []
+    if len(found) <= most:
+        return found
+    return []
 
 
 def _live(
     conn: Connection, chosen: JobFilter, after: str | None, most: int, seconds: float
 ) -> Page:
     # A later page continues the walk of the first one.
-    named = _keyed(conn, chosen, most) if after is None else []
-    if named:
-        return _named(conn, replace(chosen, ids=named))
+    if after is None:
+        named = _keyed(conn, chosen, most)
+        if named:
+            return _named(conn, replace(chosen, ids=named))
 
     # The walk can skip queues, but not kinds.
     if chosen.kind and not chosen.queue:
-        chosen = replace(chosen, queue=_queues_of(conn, chosen))
-        if not chosen.queue:
+        queues = _queues_of(conn, chosen)
+        if not queues:
             return Page([], None)
+
+        chosen = replace(chosen, queue=queues)
 
     found, place = _walked(conn, chosen, after, most, seconds)
     if len(found) > most:
         place = found[most - 1]["place"]
 
-    shown = all_described(conn, found[:most], Surroundings(conn))
+    around = Surroundings(conn)
+    shown = all_described(conn, found[:most], around)
     return Page(list(shown), place)
 
 
@@ -137,4 +149,5 @@ def _ended(conn: Connection, chosen: JobFilter, after: str | None, most: int) ->
     if len(rows) <= most:
         return Page(rows, None)
 
-    return Page(rows[:most], rows[most - 1]["place"])
+    last = rows[most - 1]
+    return Page(rows[:most], last["place"])

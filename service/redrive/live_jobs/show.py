@@ -137,8 +137,12 @@ def _over(
     if (row := ended(conn, job)) is not None:
         return _kept(row)
     if deaths:
-        return _ended(dead_letters.show(conn, job) or {}, deaths[-1])
-    return _gone(job, lines[-1]) if lines else None
+        shown = dead_letters.show(conn, job) or {}
+        return _ended(shown, deaths[-1])
+
+    if lines:
+        return _gone(job, lines[-1])
+    return None
 
 
 def _kept(row: Fields) -> Row:

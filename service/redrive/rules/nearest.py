@@ -24,4 +24,6 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown name; empty if no known name is similar."""
     close = nearest(name, known)
-    return "" if close is None else f"; did you mean {close}?"
+    if close is None:
+        return ""
+    return f"; did you mean {close}?"

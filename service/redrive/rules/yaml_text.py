@@ -34,7 +34,9 @@ def why_unreadable(error: Exception) -> str:
 def first_fault(error: ValidationError) -> str:
     """Return the first wrong field and its fault, without its value."""
     first, *_ = error.errors(include_input=False, include_url=False)
-    where = ".".join(map(str, first["loc"])) or "the file"
+    path = ".".join(map(str, first["loc"]))
+    where = path or "the file"
+
     return f"{where}: {first['msg']}"
 
 
@@ -84,8 +86,10 @@ def _count(node: Any, counted: dict[int, int]) -> int:
     if node.id == "mapping":
         _refuse_repeated_keys(node)
         parts: list[Any] = [part for pair in node.value for part in pair]
+    elif node.id == "sequence":
+        parts = node.value
     else:
-        parts = node.value if node.id == "sequence" else []
+        parts = []
 
     total = 1 + sum(_count(part, counted) for part in parts)
     if total > MOST_VALUES:
@@ -99,7 +103,10 @@ def _count(node: Any, counted: dict[int, int]) -> int:
 def _refuse_repeated_keys(mapping: Any) -> None:
     seen: set[tuple[str, str]] = set()
     for key, _ in mapping.value:
-        name = (key.tag, key.value) if key.id == "scalar" else None
+        if key.id == "scalar":
+            name = (key.tag, key.value)
+        else:
+            name = None
         if name in seen:
             why = f"the key at line {_line(key)} is there twice"
             raise NotReadable(why)

@@ -63,7 +63,9 @@ class Address:
 
     def role_setting(self) -> dict[str, str]:
         """Return the settings that begin each transaction because of the role."""
-        return {"role": self.role} if self.role else {}
+        if self.role:
+            return {"role": self.role}
+        return {}
 
     def read(self) -> str:
         """Return the URL or conninfo.

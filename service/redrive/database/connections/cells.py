@@ -73,12 +73,16 @@ def read(path: Path) -> tuple[Cell, ...]:
         # The library's error is not chained, because it quotes the values.
         raise _refused(path, _first_fault(error)) from None
 
-    names = [line.name for line in lines]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _refused(path, f"two cells are named {twice}")
-
+    _refuse_equal_names(path, [line.name for line in lines])
     return tuple(_cell(path, line) for line in lines)
+
+
+def _refuse_equal_names(path: Path, names: list[str]) -> None:
+    if len(set(names)) == len(names):
+        return
+
+    twice = next(name for name in names if names.count(name) > 1)
+    raise _refused(path, f"two cells are named {twice}")
 
 
 def _first_fault(error: ValidationError) -> str:

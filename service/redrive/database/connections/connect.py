@@ -77,7 +77,11 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         A lost connection is closed here. If its socket fails before libpq has read from
         it, psycopg would leave it open and busy forever.
         """
-        used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
+        if self.meanwhile is None:
+            used = gen
+        else:
+            used = _with(self.meanwhile, gen)
+
         if self.patience is not None:
             used = _within(self.patience, used)
 
@@ -142,7 +146,8 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
             ours,
             _given(settings, is_local),
         )
-        is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
+        found = psycopg.Cursor(self).execute(given).fetchone()
+        is_ours, *_ = found or (False,)
 
         if is_ours:
             self._held = settings_of_transaction(settings)

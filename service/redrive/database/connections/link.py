@@ -108,7 +108,10 @@ class Link:
     """
 
     def __init__(self, where: Address | str, name: str, **settings: str) -> None:
-        self.where = Address(where) if isinstance(where, str) else where
+        if isinstance(where, str):
+            self.where = Address(where)
+        else:
+            self.where = where
         self._name = name
         self._settings = settings
         self._begin_with: LiteralString = settings_of_transaction(self._all_settings())
@@ -176,7 +179,10 @@ class Link:
         return conn
 
     def _lost(self, error: psycopg.Error) -> None:
-        self.fault = str(error) if isinstance(error, CannotLogIn) else None
+        if isinstance(error, CannotLogIn):
+            self.fault = str(error)
+        else:
+            self.fault = None
         self._backoff.failed(time.monotonic())
         self.close()
 

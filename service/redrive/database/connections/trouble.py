@@ -62,4 +62,6 @@ def refusal(error: psycopg.Error) -> str:
         return f"{name}, by constraint {diag.constraint_name} of table {table}"
 
     innermost = _RAISED_IN.match(diag.context or "")
-    return f"{name}, in {innermost[1]}" if innermost else name
+    if innermost:
+        return f"{name}, in {innermost[1]}"
+    return name

@@ -63,12 +63,16 @@ def statement(query: str | None) -> str:
 
     The rest is left out, because literals may be secrets or payloads.
     """
-    found = _CALL.match(query or "") or _ON_A_TABLE.match(query or "")
+    text = query or ""
+    found = _CALL.match(text) or _ON_A_TABLE.match(text)
     if found:
-        return f"{' '.join(found[1].lower().split())} {found[2]}"
+        words = found[1].lower().split()
+        return f"{' '.join(words)} {found[2]}"
 
-    verb = _VERB.match(query or "")
-    return verb[1].lower() if verb else "unknown"
+    verb = _VERB.match(text)
+    if verb:
+        return verb[1].lower()
+    return "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,10 @@ class Blocker:
     def fields(self) -> Fields:
         """Return the fields for a log line."""
         shown = asdict(self) | {"statement": statement(self.query)}
-        age = None if self.seconds is None else round(self.seconds, 1)
+        if self.seconds is None:
+            age = None
+        else:
+            age = round(self.seconds, 1)
         shown["transaction_seconds"] = age
         del shown["query"], shown["seconds"]
 
@@ -166,7 +173,9 @@ class Waiting(threading.Thread):
 
     def meaning(self, cancelled: psycopg.errors.QueryCanceled) -> Exception:
         """Return the error for a statement that we or another session cancelled."""
-        return self.gave_up() if self.is_over else cancelled
+        if self.is_over:
+            return self.gave_up()
+        return cancelled
 
     # -------------------------------------------------------------- in its thread
 

@@ -94,7 +94,9 @@ class Migration:
         Its version is that of the newest migration it knows.
         """
         found = re.search(r"^-- serves: (\d+)$", self.text, re.MULTILINE)
-        return int(found[1]) if found else self.version
+        if found:
+            return int(found[1])
+        return self.version
 
     @property
     def is_concurrent(self) -> bool:
@@ -122,9 +124,14 @@ class Migration:
     @property
     def locks(self) -> set[str]:
         """Return the names of tables and indexes that the file's statements define."""
-        statements = COMMENT.sub("", self.tables).split(";\n")
-        defining = (text for text in statements if DEFINES.match(text))
-        return {name for text in defining for name in NAMED.findall(text)}
+        code = COMMENT.sub("", self.tables)
+        names: set[str] = set()
+
+        for statement in code.split(";\n"):
+            if DEFINES.match(statement):
+                names.update(NAMED.findall(statement))
+
+        return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +183,13 @@ def latest() -> int:
 
 
 def _checksum(*, with_roles: bool) -> str:
-    everything = "".join(functions().values()) + (_root() / "roles.sql").read_text()
+    roles = (_root() / "roles.sql").read_text()
+    everything = "".join(functions().values()) + roles
     digest = hashlib.sha256(everything.encode()).hexdigest()
-    return digest + ("+roles" if with_roles else "")
+
+    if with_roles:
+        return digest + "+roles"
+    return digest
 
 
 def _is_installed(conn: Connection) -> bool:
@@ -754,7 +765,10 @@ def _grant_ownership(conn: Connection) -> None:
 def _standing(conn: Connection) -> _Standing:
     # Since 16 the creator of a role is a member that may not become it without an
     # explicit grant.
-    may_become = "set" if conn.info.server_version >= FIRST_WITH_SET else "member"
+    if conn.info.server_version >= FIRST_WITH_SET:
+        may_become = "set"
+    else:
+        may_become = "member"
     standing = first_record(
         conn,
         _Standing,

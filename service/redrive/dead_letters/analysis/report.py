@@ -109,16 +109,19 @@ def _lines(template: str, rows: Iterable[Fields]) -> str:
 
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:
     """Yield each version with the time of its first failure, oldest first."""
-    for version, since in sorted(versions.items(), key=itemgetter(1)):
+    oldest_first = sorted(versions.items(), key=itemgetter(1))
+    for version, since in oldest_first:
         yield f"{_code(version)} since {since[:16]}"
 
 
 def _common(explained: Row | None) -> Iterator[str]:
     """Yield the features that set the group apart, if there are any."""
-    if explained is not None and explained["findings"]:
-        yield "## What they have in common"
-        findings = [_code(sentence(one)) for one in explained["findings"]]
-        yield "\n".join(f"- {text}" for text in findings)
+    if explained is None or not explained["findings"]:
+        return
+
+    yield "## What they have in common"
+    sentences = map(sentence, explained["findings"])
+    yield "\n".join(f"- {_code(text)}" for text in sentences)
 
 
 def _sample(letter: Row | None) -> Iterator[str]:
@@ -141,7 +144,9 @@ def _sample(letter: Row | None) -> Iterator[str]:
 
 def _fenced(text: str, language: str = "") -> str:
     # A fence must be longer than any run of backticks in the text.
-    fence = "`" * max(3, _longest_run(text) + 1)
+    longer = _longest_run(text) + 1
+    fence = "`" * max(3, longer)
+
     return f"{fence}{language}\n{escaped_lines(text)}\n{fence}"
 
 
@@ -160,7 +165,10 @@ def _code(text: str) -> str:
 
     span = "`" * (_longest_run(text) + 1)
     # A backtick next to the span's own ones would become a part of them.
-    pad = " " if "`" in (text[0], text[-1]) else ""
+    if "`" in (text[0], text[-1]):
+        pad = " "
+    else:
+        pad = ""
 
     return f"{span}{pad}{escaped(text)}{pad}{span}"
 

@@ -84,8 +84,10 @@ def simulate(
 
     for failure in _recorded(conn, since):
         handler = handlers.get(failure["kind"])
+        if handler is None:
+            continue
         # A failure without evidence, such as a killed process, cannot be judged again.
-        if handler is None or "classes" not in failure["detail"]:
+        if "classes" not in failure["detail"]:
             continue
 
         seen += 1
@@ -167,7 +169,9 @@ def _now(ending: NotComplete, then: str) -> str:
     if isinstance(ending, DeadLetter):
         return str(ending.reason)
     # The time left in its window when it failed is not on record.
-    return then if then == Reason.EXPIRED else str(ending.outcome)
+    if then == Reason.EXPIRED:
+        return then
+    return str(ending.outcome)
 
 
 def _failure(row: Row, policy: Policy) -> Failure:

@@ -365,7 +365,10 @@ def drive_all(conn: Connection) -> bool:
     going = _live(conn)
 
     while going and time.monotonic() < end:
-        steps = {campaign: _try_step(conn, campaign, errors) for campaign in going}
+        steps: dict[int, Step | None] = {}
+        for campaign in going:
+            steps[campaign] = _try_step(conn, campaign, errors)
+
         is_releasing |= any(map(_is_releasing, steps.values()))
         going = [campaign for campaign, step in steps.items() if _has_more(step)]
 

@@ -94,7 +94,8 @@ def find(cells: Cells, chosen: Filter, allow: Allow) -> str | None:
     read = partial(_leader, selects=selects)
     leaders: Mapping[str, str | None] = ask(cells, read, LOOK_SECONDS).found
 
-    return next(filter(None, leaders.values()), None)
+    going = filter(None, leaders.values())
+    return next(going, None)
 
 
 def _leader(cell: str, conn: Connection, *, selects: Jsonb) -> str | None:
@@ -230,7 +231,11 @@ class Together:
 
     def look(self, *, drive: bool = False) -> View:
         """Look at the campaigns of all cells, after a step of each if `drive`."""
-        answers = ask(self.cells, partial(self._find, drive=drive), LOOK_SECONDS)
+        answers = ask(
+            self.cells,
+            partial(self._find, drive=drive),
+            LOOK_SECONDS,
+        )
         found = {cell: row for cell, row in answers.found.items() if row}
         names = self._taking_part(found.get(self.cell))
         members = self._members(answers.found)
@@ -307,7 +312,12 @@ class Together:
         assert number is not None  # noqa: S101 # it was seen
 
         try:
-            _CHANGES[action.act](conn, number, actor=self.actor, why=action.why)
+            _CHANGES[action.act](
+                conn,
+                number,
+                actor=self.actor,
+                why=action.why,
+            )
         except psycopg.Error as error:
             # It has ended, or another driver was first: the next look shows it.
             if error.sqlstate != campaigns.REFUSED:
@@ -358,7 +368,8 @@ class Together:
 
     def _stop(self, act: Act, end: State, why: str) -> View:
         view = self.look()
-        left = {action.cell: action for action in rules.left(view.seen, act, why)}
+        actions = rules.left(view.seen, act, why)
+        left = {action.cell: action for action in actions}
         away = self._act(left, view.campaigns)
 
         # A leader that is done has nothing to stop, only its followers, as above.
@@ -380,7 +391,8 @@ class Together:
         held = ask(followers, hold, LOOK_SECONDS).found
 
         # A leader that is done cannot be resumed; drivers resume its followers anyway.
-        if not (self._is_in(State.DONE) and any(held.values())):
+        is_done = self._is_in(State.DONE)
+        if not (is_done and any(held.values())):
             self._lead(campaigns.resume, why)
 
         return self._settled()
@@ -406,7 +418,9 @@ class Together:
     def _is_in(self, state: State) -> bool:
         with self.cells[self.cell]() as conn:
             found = campaigns.show(conn, self.campaign)
-        return found is not None and found["state"] == state
+        if found is None:
+            return False
+        return found["state"] == state
 
     def _settled(self, away: Mapping[str, Exception] | None = None) -> View:
         """Change the followers, and return the look at them after it."""

@@ -125,7 +125,10 @@ def _opened(row: Fields) -> str:
 
 def _count(causes: dict[str, int], cause: str) -> str:
     """Count a cause, or OTHER in its place; return the name that was counted."""
-    counted = cause if cause in causes or len(causes) < CAUSES else OTHER
+    if cause in causes or len(causes) < CAUSES:
+        counted = cause
+    else:
+        counted = OTHER
     causes[counted] = causes.get(counted, 0) + 1
     return counted
 
@@ -146,8 +149,10 @@ def fault(handler: Handler, text: str, version: Any) -> str | None:
 def refusal(handler: Handler, text: str, version: Any) -> str | None:
     """Return why `validate` refuses a readable payload; None if it does not refuse."""
     is_readable = isinstance(version, int) and version <= handler.version
+    if handler.validate is None:
+        return None
     # An unreadable payload is a fault of its own; see `fault`.
-    if handler.validate is None or not is_readable:
+    if not is_readable:
         return None
 
     try:

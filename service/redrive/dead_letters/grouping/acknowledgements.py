@@ -23,7 +23,8 @@ def mark(conn: Connection, letters: Iterable[Row]) -> None:
     nobody = {"acknowledged_at": None, "acknowledged_by": None}
 
     for letter in listed:
-        letter.update(known.get(letter["group"], nobody))
+        acknowledged = known.get(letter["group"], nobody)
+        letter.update(acknowledged)
 
 
 def acknowledge(

@@ -65,7 +65,8 @@ def _resealed(data: str, old: int, new: int, keyring: Keyring | None) -> str:
         row.update(_payload_again(row, old, keyring))
 
     for name, (what, column) in _NOTED.items():
-        for row in getattr(document, name):
+        rows = getattr(document, name)
+        for row in rows:
             row[column] = _noted_again(row, what, column, (old, new), keyring)
 
     return _encode(document).decode()
@@ -90,7 +91,10 @@ def _payload_again(row: Row, job: int, keyring: Keyring | None) -> Row:
     plain = open_payload(keys, envelope, whose, headers)
     sealed, salt = keys.seal_payload(plain, whose)
 
-    return {"payload": _raw(sealed), "headers": _raw(headers | salt)}
+    return {
+        "payload": _raw(sealed),
+        "headers": _raw(headers | salt),
+    }
 
 
 def _noted_again(

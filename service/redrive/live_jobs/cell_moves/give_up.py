@@ -56,7 +56,8 @@ def look(source: Connection, there: Connection | None, number: UUID) -> Returned
     ids: list[int] = value(source, _WAITING, number)
     came: int = 0
     if there is not None:
-        came = value(there, _CAME, number, list(map(str, ids)))
+        names = list(map(str, ids))
+        came = value(there, _CAME, number, names)
 
     return Returned(put_back=len(ids) - came, there=came)
 
@@ -73,7 +74,11 @@ def run(
     done = Returned()
     while True:
         left = dict(source.execute(_LEFT, (number, CHUNK)).fetchall())
-        came = {} if there is None else _refuse(there, move, number, list(left))
+        if there is None:
+            came = {}
+        else:
+            came = _refuse(there, move, number, list(left))
+
         yield done
         drop(source, number, came)
         done.there += len(came)

@@ -273,20 +273,26 @@ def end(conn: Connection, number: UUID, *, is_incoming: bool) -> bool:
 
 def _limits(source: Connection, key: str) -> list[Limit]:
     """Return the limits that a template with {tenant} names for this key."""
-    own = {name.replace(TENANT, key) for name in names(source) if _is_of_tenant(name)}
+    templates = filter(_is_of_tenant, names(source))
+    own = {template.replace(TENANT, key) for template in templates}
+
     query: LiteralString = "select name, concurrency, rate from redrive.limits_v1()"
-    return [limit for limit in records(source, Limit, query) if limit.name in own]
+    found = records(source, Limit, query)
+    return [limit for limit in found if limit.name in own]
 
 
 def _is_of_tenant(template: str) -> bool:
     """Return True if a template names the tenant, and nothing else of a job."""
-    return TENANT in template and "{" not in template.replace(TENANT, "")
+    if TENANT not in template:
+        return False
+    return "{" not in template.replace(TENANT, "")
 
 
 def _copy_limits(source: Connection, there: Connection, move: Move) -> int:
     """Set the limits of the key in the destination, unless it has its own."""
     known = {row["name"] for row in find(there)}
-    new = [one for one in _limits(source, move.key) if one.name not in known]
+    own = _limits(source, move.key)
+    new = [one for one in own if one.name not in known]
 
     for one in new:
         put(
@@ -336,7 +342,10 @@ def _by_key(found: Iterable[Row]) -> Iterable[list[int]]:
     for row in found:
         if row["stays"] is None:
             key = row["ordering_key"]
-            group = row["id"] if key is None else (row["queue"], key)
+            if key is None:
+                group = row["id"]
+            else:
+                group = (row["queue"], key)
             together.setdefault(group, []).append(row["id"])
 
     return together.values()
@@ -397,7 +406,12 @@ def _put_in(
             (number, f"[{','.join(new)}]", move.actor, move.why),
         ).fetchall()
 
-    return {old: None if (here,) in left_out else here for old, here, _ in came}
+    ids: dict[int, int | None] = {}
+    for old, here, _ in came:
+        is_left_out = (here,) in left_out
+        ids[old] = None if is_left_out else here
+
+    return ids
 
 
 def _wait(

@@ -32,7 +32,8 @@ def unused(conn: Connection, name: str) -> str | None:
 
     of_all_keys = {of_all(one) for one in known}
     plain = {one for one in known if "{" not in one}
-    hint = suggestion(name, sorted(of_all_keys | plain))
+    likely = sorted(of_all_keys | plain)
+    hint = suggestion(name, likely)
 
     return f"no handler has jobs that count under {name!r} yet{hint}"
 

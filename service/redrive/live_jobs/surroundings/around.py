@@ -93,7 +93,8 @@ class Surroundings:
 
         pauses = {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)}
         breakers = records(conn, Breaker, _BREAKERS)
-        now, seen = conn.execute(_SEEN).fetchone() or (datetime.now(UTC), None)
+        found = conn.execute(_SEEN).fetchone()
+        now, seen = found or (datetime.now(UTC), None)
 
         self.around = Around(
             now=now.astimezone(UTC),
@@ -159,7 +160,9 @@ class Surroundings:
 
         None means that the job waits for no job of any key.
         """
-        if row["ordering_key"] is None or row["state"] == "running":
+        if row["ordering_key"] is None:
+            return None
+        if row["state"] == "running":
             return None
         return self._ids(_BEFORE, row)
 
@@ -172,9 +175,13 @@ class Surroundings:
         The result is None while an older job is live.
         """
         found = self._conn.execute(_HOLD, row).fetchone()
-        if found is None or (before and before[0] < found[0]):
+        if found is None:
             return None
-        return Hold(row["ordering_key"], len(before) + 1, *found)
+        if before and before[0] < found[0]:
+            return None
+
+        place = len(before) + 1
+        return Hold(row["ordering_key"], place, *found)
 
     def _head(self, row: Fields, before: Sequence[int]) -> Head | None:
         """Return the job that its ordering key waits for, unless it is this job."""
@@ -226,7 +233,10 @@ def _worker(row: Fields) -> Worker:
     progress = _progress(row)
     seen_at = row["seen_at"]
     seconds = progress["asked"]
-    asked_at = None if seconds is None else seen_at - timedelta(seconds=seconds)
+    if seconds is None:
+        asked_at = None
+    else:
+        asked_at = seen_at - timedelta(seconds=seconds)
 
     return Worker(
         name=row["name"],

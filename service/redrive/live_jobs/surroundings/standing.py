@@ -122,7 +122,8 @@ def lasting_locks(conn: Connection) -> list[Blocker]:
             return []
 
         time.sleep(SAMPLE_SECONDS)
-        return [held for held in cursor.execute(_LOCKED_TABLES) if held.pid in first]
+        second = cursor.execute(_LOCKED_TABLES)
+        return [held for held in second if held.pid in first]
 
 
 def _count(conn: Connection, statement: LiteralString) -> int:

@@ -100,7 +100,10 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
     """
     original = read_attribute(error, "orig")  # SQLAlchemy wraps the driver's error
     driver = original if isinstance(original, BaseException) else error
-    classes = _class_names(error) if driver is error else _class_names(error, driver)
+    if driver is error:
+        classes = _class_names(error)
+    else:
+        classes = _class_names(error, driver)
 
     return Evidence(
         classes=classes,
@@ -127,7 +130,9 @@ def judge(
     Args:
         rules: rules of the handler's policy, in order; the first match is used.
     """
-    rule = next((rule for rule in rules if rule.matches(evidence)), None)
+    matching = (rule for rule in rules if rule.matches(evidence))
+    rule = next(matching, None)
+
     if rule is None:
         return category_of(evidence), None
     if isinstance(rule.then, Category):
@@ -166,7 +171,9 @@ def _category_of_sqlstate(sqlstate: str | None) -> Category | None:
 
 
 def _name_of(error: type[BaseException] | str) -> str:
-    return error if isinstance(error, str) else full_name(error)
+    if isinstance(error, str):
+        return error
+    return full_name(error)
 
 
 def _is_among(status: int | None, wanted: int | Container[int]) -> bool:
@@ -226,8 +233,14 @@ def _code_of(error: BaseException, classes: Container[str]) -> str | None:
 def _coded(system: str, code: object) -> str | None:
     """Return a code with its system, or None if it cannot be stored."""
     # Exact types only, because a subclass may have any __str__.
-    text = str(code) if type(code) in {int, str} else ""
-    return f"{system}:{text}" if _CODE.fullmatch(text) else None
+    if type(code) in {int, str}:
+        text = str(code)
+    else:
+        text = ""
+
+    if _CODE.fullmatch(text):
+        return f"{system}:{text}"
+    return None
 
 
 def _grpc_code(error: BaseException) -> object:
@@ -253,7 +266,10 @@ def _smtp_reply(error: BaseException) -> int | None:
 
 def _first(answer: object) -> object:
     """Return the reply of a pair of reply and text."""
-    pair = cast("tuple[object, ...]", answer) if type(answer) is tuple else ()
+    if type(answer) is tuple:
+        pair = cast("tuple[object, ...]", answer)
+    else:
+        pair = ()
     return next(iter(pair), None)
 
 

@@ -308,7 +308,10 @@ def _known(evidence: Evidence, detail: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
-    return {"error_class": class_name(error), "message": _text(error, secrets)}
+    return {
+        "error_class": class_name(error),
+        "message": _text(error, secrets),
+    }
 
 
 def _text(error: BaseException, secrets: Collection[str]) -> str:
@@ -393,8 +396,9 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
 def _own_places(frames: Sequence[Fields]) -> list[str]:
     """Return the innermost places of the application's own code for the fingerprint."""
     ours = [frame for frame in frames if frame["own"]]
-    own = [f"{frame['module']}:{frame['function']}" for frame in ours]
-    return own[-OWN_FRAMES_IN_FINGERPRINT:]
+    innermost = ours[-OWN_FRAMES_IN_FINGERPRINT:]
+
+    return [f"{frame['module']}:{frame['function']}" for frame in innermost]
 
 
 @functools.lru_cache(4_096)

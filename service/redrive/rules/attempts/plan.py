@@ -95,4 +95,6 @@ def why_over(failures: Sequence[Fields]) -> str | None:
 
 
 def _length(seconds: float) -> str:
-    return span(seconds) if seconds >= 1 else f"{seconds:g} s"
+    if seconds >= 1:
+        return span(seconds)
+    return f"{seconds:g} s"

@@ -283,7 +283,8 @@ def delay(
 def _ceiling(policy: Policy, attempt: int, category: Category) -> float:
     base, cap = backoff_of(policy, category)
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
-    return min(cap, math.ldexp(base, doublings))
+    doubled = math.ldexp(base, doublings)
+    return min(cap, doubled)
 
 
 def attempts_of(
@@ -334,7 +335,9 @@ def window_of(
     window = DEFAULTS[category].window
     _, cap = backoff_of(policy, category)
 
-    return None if window is None or cap > window else window
+    if window is None or cap > window:
+        return None
+    return window
 
 
 def counted_wait(wait: float) -> float:
@@ -400,7 +403,9 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
     if _is_last(job, policy, _treated_as(failure)):
         return _why_last(job, policy, _treated_as(failure))
 
-    return None if insists else _why_give_up(job, failure, policy)
+    if insists:
+        return None
+    return _why_give_up(job, failure, policy)
 
 
 def dies_at_once(category: Category, policy: Policy) -> bool:
@@ -418,7 +423,9 @@ def _why_last(job: Claimed, policy: Policy, category: Category) -> Reason:
     total = job.max_attempts or policy.max_attempts
     if total is not None and job.attempt >= total:
         return Reason.ATTEMPTS_EXHAUSTED
-    if category in policy.attempts or category in SELDOM_MENDED:
+    if category in policy.attempts:
+        return Reason.NOT_RETRYABLE
+    if category in SELDOM_MENDED:
         return Reason.NOT_RETRYABLE
 
     return Reason.ATTEMPTS_EXHAUSTED
@@ -426,7 +433,11 @@ def _why_last(job: Claimed, policy: Policy, category: Category) -> Reason:
 
 def _why_give_up(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
     """Return the reason to stop although attempts are left, or None."""
-    alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
+    if failure.fingerprint == job.fingerprint:
+        alike = job.streak + 1
+    else:
+        alike = 1
+
     is_alike = alike >= policy.same_failure_limit
     if is_alike and failure.category not in EXPECTED_TO_REPEAT:
         return Reason.SAME_FAILURE
@@ -572,7 +583,10 @@ def _retry_in_time(  # noqa: PLR0913 # the parts of one decision
         return settlement.DeadLetter(Reason.EXPIRED, failure)
 
     window = window_of(policy, category, job.max_attempts)
-    counted = wait if policy.window is None else counted_wait(total)
+    if policy.window is None:
+        counted = wait
+    else:
+        counted = counted_wait(total)
     retried_for = job.retried_for + counted
 
     # A wait that does not count cannot exceed the window.

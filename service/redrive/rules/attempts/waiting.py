@@ -99,7 +99,9 @@ class Worker:
 
     def handles(self, kind: str) -> bool:
         """Return True if the worker has a handler for a kind."""
-        return self.kinds is None or _matching(kind, self.kinds) is not None
+        if self.kinds is None:
+            return True
+        return _matching(kind, self.kinds) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +248,9 @@ def span(seconds: float) -> str:
 def clock(at: datetime, now: datetime) -> str:
     """Format an instant in UTC; without the date if it is today."""
     at = at.astimezone(now.tzinfo)
-    day = "" if at.date() == now.date() else f"{at:%Y-%m-%d} "
-    return f"{day}{at:%H:%M:%S} UTC"
+    if at.date() == now.date():
+        return f"{at:%H:%M:%S} UTC"
+    return f"{at:%Y-%m-%d} {at:%H:%M:%S} UTC"
 
 
 def _running(job: Waiting) -> Why:
@@ -256,7 +259,10 @@ def _running(job: Waiting) -> Why:
         text = f"{job.worker} has fetched it and not begun: {why_not}"
         return Why(Code.RUNNING, text)
 
-    return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
+    return Why(
+        Code.RUNNING,
+        f"{job.worker} has run it for {span(job.seconds)}",
+    )
 
 
 def _in_batch(batch: int) -> Why:
@@ -335,7 +341,9 @@ def _breaker(job: Waiting, around: Around) -> Breaker | None:
 
 def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
     """Return True if the job was released until soon after a breaker may close."""
-    if not job.was_given_back or job.run_at is None:
+    if not job.was_given_back:
+        return False
+    if job.run_at is None:
         return False
 
     closes_at = max(breaker.open_until or now, now)
@@ -362,7 +370,11 @@ def _open(breaker: Breaker, now: datetime) -> str:
 
 def _later(job: Waiting, run_at: datetime, around: Around) -> Why:
     now = around.now
-    code = Code.RETRYING if job.state == "retrying" else Code.SCHEDULED
+    if job.state == "retrying":
+        code = Code.RETRYING
+    else:
+        code = Code.SCHEDULED
+
     text = f"it is due in {ago(run_at, now)}, at {clock(run_at, now)}"
     if code is Code.RETRYING and job.failed:
         text += f"; its last attempt failed: {job.failed}"
@@ -423,7 +435,8 @@ def _without_worker(job: Waiting, around: Around) -> Why | None:
         return None
 
     coverage = _coverage(job, around.workers)
-    if not coverage.is_served and not coverage.queues:
+    has_no_worker = not coverage.is_served and not coverage.queues
+    if has_no_worker:
         gone = [worker for worker in around.gone if _may_run(worker, job)]
         return _nobody(job.queue, gone, around)
 
@@ -443,7 +456,10 @@ def _not_covered(job: Waiting, coverage: _Coverage) -> str:
 def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
     """Explain that no worker serves the queue; name silent workers that would."""
     text = f"no live worker serves queue {queue}"
-    served = {name for worker in around.workers for name in worker.queues or ()}
+    served: set[str] = set()
+    for worker in around.workers:
+        served.update(worker.queues or ())
+
     if served:
         text += f"; the live ones serve: {_some(sorted(served))}"
 
@@ -455,7 +471,9 @@ def _last_seen(gone: Sequence[Worker], around: Around) -> str:
     instants = [worker.seen for worker in gone if worker.seen is not None]
     if instants:
         return f"; one that would was last seen {ago(max(instants), around.now)} ago"
-    if around.workers or around.seen is None:
+    if around.workers:
+        return ""
+    if around.seen is None:
         return ""
 
     last = ago(around.seen, around.now)
@@ -479,7 +497,8 @@ def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | No
 
 def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) -> Why:
     late = (now - run_at).total_seconds()
-    parts = [f"it has been due for {span(max(0.0, late))}"]
+    waited = span(max(0.0, late))
+    parts = [f"it has been due for {waited}"]
     if job.ahead is not None:
         parts.append(_ahead(job.ahead))
 

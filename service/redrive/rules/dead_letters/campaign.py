@@ -156,7 +156,9 @@ class Seen:
 
         Then the jobs that were released before may all start now.
         """
-        if self.state not in RELEASING or self.active_at is None:
+        if self.state not in RELEASING:
+            return False
+        if self.active_at is None:
             return False
         return self.now - self.active_at > AHEAD_SECONDS
 
@@ -253,7 +255,8 @@ def _end(seen: Seen, stay: Step) -> Step:
     campaign has shown that the cause is not fixed, so it is aborted, too.
     """
     are_all_canaries = seen.fed <= seen.canaries
-    if are_all_canaries and seen.dead > seen.abort_share * seen.ended:
+    is_too_many = seen.dead > seen.abort_share * seen.ended
+    if are_all_canaries and is_too_many:
         return replace(stay, state=State.ABORTED, said=_too_many(seen))
 
     return replace(stay, state=State.DONE, said=None)
@@ -468,16 +471,20 @@ def _feed(seen: Seen) -> tuple[int, float]:
     allowed = seconds * rate - seen.unclaimed
 
     # A rounding error must not release one more job than is allowed.
-    feed = max(min(room, math.ceil(allowed - 1e-6)), 0)
+    due = math.ceil(allowed - 1e-6)
+    feed = max(min(room, due), 0)
 
-    return feed, _first_turn(seen, fed_at, rate) + feed / rate
+    first_turn = _first_turn(seen, fed_at, rate)
+    return feed, first_turn + feed / rate
 
 
 def _fed_until(seen: Seen, rate: float) -> float:
     """Return until when the releases of earlier steps use up the rate."""
     latest = seen.now + 2 * AHEAD_SECONDS + 1 / rate
     fed_at = max(seen.fed_at or 0.0, seen.now)
-    return seen.now if fed_at > latest else fed_at  # the clock was set back
+    if fed_at > latest:  # the clock was set back
+        return seen.now
+    return fed_at
 
 
 def _first_turn(seen: Seen, fed_at: float, rate: float) -> float:

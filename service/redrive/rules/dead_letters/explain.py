@@ -201,7 +201,10 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
     for look in looks:
         is_about_content = look.fields is _is_content
         # A payload that could not be read has no content to compare.
-        known = list(filter(_is_read, jobs)) if is_about_content else jobs
+        if is_about_content:
+            known = list(filter(_is_read, jobs))
+        else:
+            known = jobs
         if len(known) >= MIN_JOBS:
             # The comparisons share the chance of a false finding.
             found += _explained(known, look, LEVEL / len(looks))
@@ -267,7 +270,8 @@ def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
     def is_lasting(field: str) -> bool:
         return field not in OF_A_TIME and look.fields(field)
 
-    near = Base(look.base.name, _near(look.base.jobs, jobs))
+    nearest = _near(look.base.jobs, jobs)
+    near = Base(look.base.name, nearest)
     yield look._replace(fields=is_lasting)
     yield look._replace(base=near, about=OF_A_TIME.__contains__)
 
@@ -278,10 +282,15 @@ def _near(others: Sequence[Observed], jobs: Sequence[Observed]) -> list[Observed
     since, until = min(times), max(times)
 
     def distance(job: Observed) -> float:
-        return max(since - job.at, job.at - until, 0.0)
+        too_early = since - job.at
+        too_late = job.at - until
+        return max(too_early, too_late, 0.0)
 
     meanwhile = sum(distance(job) <= 0.0 for job in others)
-    return sorted(others, key=distance)[: max(NEAR, meanwhile)]
+    most = max(NEAR, meanwhile)
+
+    nearest_first = sorted(others, key=distance)
+    return nearest_first[:most]
 
 
 def _enough(bases: Iterable[Base]) -> Base | None:
@@ -309,8 +318,13 @@ def _is_around(field: str) -> bool:
 
 def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Finding]:
     every = _counted(jobs, look)
-    paired = _paired(every, len(jobs), len(look.base.jobs))
-    pairs = [pair for pair in combinations(paired, 2) if any(map(look.is_about, pair))]
+    paired = _paired(
+        every,
+        len(jobs),
+        len(look.base.jobs),
+    )
+    both = combinations(paired, 2)
+    pairs = [pair for pair in both if any(map(look.is_about, pair))]
 
     counted = list(filter(look.is_about, every))
     tests = len(counted) + 2 * len(pairs)
@@ -351,10 +365,14 @@ def _conditions(
     jobs: Sequence[Observed], others: Sequence[Observed], knows: Callable[[str], bool]
 ) -> Iterator[Condition]:
     """Yield the conditions that enough of the jobs meet."""
-    fields = {field for job in (*jobs, *others) for field in job.facts if knows(field)}
-    least = max(2, math.ceil(MIN_SHARE * len(jobs)))
+    fields: set[str] = set()
+    for job in (*jobs, *others):
+        fields.update(job.facts)
 
-    for field in sorted(fields):
+    share = math.ceil(MIN_SHARE * len(jobs))
+    least = max(2, share)
+
+    for field in sorted(filter(knows, fields)):
         yield from _of_field(field, jobs, others, least)
 
 
@@ -363,16 +381,20 @@ def _of_field(
 ) -> Iterator[Condition]:
     marks = _marks(field, jobs)
     their_marks = _marks(field, others)
-    if len(jobs) - len(marks) >= least:
+
+    without = len(jobs) - len(marks)
+    if without >= least:
         yield Condition(field, Test.MISSING)
     if len(marks) >= least:
         yield Condition(field, Test.PRESENT)
 
     # The mark of a secret tells nothing but that the field is there.
-    if SECRET not in marks and SECRET not in their_marks:
-        yield from _by_type(field, marks, their_marks, least)
-        yield from _by_value(field, marks, least)
-        yield from _by_range(field, jobs, others, least)
+    if SECRET in marks or SECRET in their_marks:
+        return
+
+    yield from _by_type(field, marks, their_marks, least)
+    yield from _by_value(field, marks, least)
+    yield from _by_range(field, jobs, others, least)
 
 
 def _marks(field: str, jobs: Iterable[Observed]) -> list[Mark]:
@@ -383,7 +405,9 @@ def _by_type(
     field: str, marks: Iterable[Mark], others: Iterable[Mark], least: int
 ) -> Iterator[Condition]:
     types = Counter(map(type_of, marks))
-    if len(types.keys() | set(map(type_of, others))) < 2:  # noqa: PLR2004 # all are alike
+    their_types = set(map(type_of, others))
+    are_alike = len(types.keys() | their_types) <= 1
+    if are_alike:
         return
 
     for type_, count in types.items():
@@ -394,8 +418,10 @@ def _by_type(
 def _by_value(field: str, marks: Iterable[Mark], least: int) -> Iterator[Condition]:
     # By type as well, because True, 1 and 1.0 are equal.
     counts = Counter((type(mark), mark) for mark in marks)
+
     for (_, mark), count in counts.items():
-        if count >= least and is_value(mark):
+        is_common = count >= least
+        if is_common and is_value(mark):
             yield Condition(field, Test.EQUALS, mark)
 
 
@@ -407,10 +433,14 @@ def _by_range(
     theirs = _numbers(field, others)
     values = sorted(value for value, _ in mine)
 
-    # A single value is a matter of `_by_value`.
-    if len(values) < least or values[0] == values[-1]:
+    if len(values) < least:
         return
-    if max(_drift(mine), _drift(theirs)) > DRIFT:
+    # A single value is a matter of `_by_value`.
+    if values[0] == values[-1]:
+        return
+
+    drift = max(_drift(mine), _drift(theirs))
+    if drift > DRIFT:
         return
 
     # The widest bounds, and bounds without the outermost twentieth of the jobs.
@@ -447,7 +477,12 @@ def _drift(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _met(condition: Condition, jobs: Iterable[Observed]) -> int:
-    return sum(1 << n for n, job in enumerate(jobs) if condition.holds(job.facts))
+    bits = 0
+    for n, job in enumerate(jobs):
+        if condition.holds(job.facts):
+            bits |= 1 << n
+
+    return bits
 
 
 def _tells_nothing(counted: _Counted, jobs: int, others: int) -> bool:
@@ -458,13 +493,15 @@ def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counte
     """Return the conditions for pairs: at least half of the jobs meet each of them."""
 
     def rank(one: _Counted) -> tuple[float, int]:
-        return -_more(one, jobs, others), _ORDER[one.condition.test]
+        more = _more(one, jobs, others)
+        return -more, _ORDER[one.condition.test]
 
     # Nothing can add to a condition that none of the other jobs meets.
     likely = [c for c in counted if c.n >= jobs / 2 and c.others]
     likely.sort(key=rank)
 
-    return _one_of_each(likely)[:MAX_PAIRED]
+    best = _one_of_each(likely)
+    return best[:MAX_PAIRED]
 
 
 def _more(counted: _Counted, jobs: int, others: int) -> float:
@@ -499,7 +536,9 @@ class _Trial(NamedTuple):
         base_n = _in_all(c.others for c in counted)
         gap = n / self.jobs - base_n / others
 
-        if n < MIN_SHARE * self.jobs or gap < MIN_GAP:
+        if n < MIN_SHARE * self.jobs:
+            return None
+        if gap < MIN_GAP:
             return None
 
         # Bonferroni: the chance of any false finding among all tries.
@@ -532,14 +571,17 @@ class _Trial(NamedTuple):
     def are_better_together(self, one: _Counted, other: _Counted) -> bool:
         """Return True if the conditions have two fields and each adds to the other."""
         has_one_field = one.condition.field == other.condition.field
-        return not has_one_field and self.adds(one, other) and self.adds(other, one)
+        if has_one_field:
+            return False
+        return self.adds(one, other) and self.adds(other, one)
 
     def adds(self, one: _Counted, other: _Counted) -> bool:
         """Return True if `one` still separates the jobs that meet `other`."""
         both = one.both(other)
         # The difference of the shares, times both numbers of jobs.
-        gap = both.n * other.base_n - both.base_n * other.n
-        if gap < MIN_GAP * other.n * other.base_n:
+        share = both.n * other.base_n
+        base_share = both.base_n * other.n
+        if share - base_share < MIN_GAP * other.n * other.base_n:
             return False
 
         chance = fisher(both.n, other.n, both.base_n, other.base_n)

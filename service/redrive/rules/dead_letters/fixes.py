@@ -31,7 +31,9 @@ _ORDERED = re.compile(
 
 def order_of(text: str) -> "Version | None":
     """Return the value that orders a version; None if it has no order."""
-    if len(text) > MAX_VERSION or not _ORDERED.fullmatch(text):
+    if len(text) > MAX_VERSION:
+        return None
+    if not _ORDERED.fullmatch(text):
         return None
 
     from packaging.version import Version  # noqa: PLC0415 # few commands need it

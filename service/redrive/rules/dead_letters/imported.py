@@ -100,11 +100,15 @@ def read(fields: Fields, source: str) -> Imported:
             which.
     """
     _check_names(fields)
-    death = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
+    death: dict[str, Any] = {}
+    for name, check in _CHECKS.items():
+        death[name] = check(name, fields.get(name))
+
     _check_order(death["created_at"], death["died_at"])
 
     job = _job(fields, source, death["source_id"])
-    secrets = secret_values([fields.get("payload"), fields.get("headers")])
+    contents = [fields.get("payload"), fields.get("headers")]
+    secrets = secret_values(contents)
 
     return Imported(
         job=job,
@@ -147,7 +151,10 @@ def _failure(
 def frames(stack: str) -> list[Row]:
     """Return the places in a printed stack, outermost first; none if unknown."""
     # Of a chain, Python prints the exception that was raised last at the end.
-    text = stack[stack.rfind(_PYTHON_BEGINS) :] if _PYTHON_BEGINS in stack else stack
+    if _PYTHON_BEGINS in stack:
+        text = stack[stack.rfind(_PYTHON_BEGINS) :]
+    else:
+        text = stack
     for form in _STACKS:
         found = [_frame(place) for place in form.place.finditer(text)]
         if found and form.is_innermost_first:
@@ -190,12 +197,18 @@ def _job(fields: Fields, source: str, source_id: str | None) -> CheckedJob:
 
 
 def _origin(source: str, source_id: str | None) -> dict[str, str]:
-    return {"source": source, **({} if source_id is None else {"source_id": source_id})}
+    origin = {"source": source}
+    if source_id is not None:
+        origin["source_id"] = source_id
+
+    return origin
 
 
 def _text(name: str, value: object) -> str | None:
     """Return a text of any form; it is cleaned and shortened when it is stored."""
-    if value is None or (isinstance(value, str) and len(value) <= MAX_TEXT):
+    if value is None:
+        return value
+    if isinstance(value, str) and len(value) <= MAX_TEXT:
         return value
     raise InvalidJob(name, f"must be a text of at most {MAX_TEXT} characters")
 
@@ -248,7 +261,9 @@ def _one_of(
 def _source_id(name: str, value: object) -> str | None:
     """Return an id as text; many systems have numbers."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return check_text(name, str(value) if is_number else value)
+    if is_number:
+        return check_text(name, str(value))
+    return check_text(name, value)
 
 
 def _attempts(name: str, value: object) -> int:

@@ -23,14 +23,22 @@ def origin(headers: Mapping[str, Any]) -> dict[str, str]:
     if "source" not in headers:
         return {}
 
-    found = {name: _at(headers, path) for name, path in PATHS.items()}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    found: dict[str, str] = {}
+    for name, path in PATHS.items():
+        value = _at(headers, path)
+        if isinstance(value, str):
+            found[name] = value
+
+    return found
 
 
 def _at(headers: Mapping[str, Any], path: Sequence[str]) -> Any:
     *parents, name = path
     for parent in parents:
         found = headers.get(parent)
-        headers = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            headers = cast("dict[str, Any]", found)
+        else:
+            headers = {}
 
     return headers.get(name)

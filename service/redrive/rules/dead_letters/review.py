@@ -160,8 +160,15 @@ def _headlines(found: Fields) -> Iterator[str]:
 
 def _new_groups(groups: Sequence[Fields]) -> str:
     new = sum(group["is_new"] for group in groups)
-    most = "at least " if len(groups) >= MOST_GROUPS else ""
-    return f"{most}{new} new {'group' if new == 1 else 'groups'}."
+    if new == 1:
+        noun = "group"
+    else:
+        noun = "groups"
+
+    # The list of groups ends at this number.
+    if len(groups) >= MOST_GROUPS:
+        return f"at least {new} new {noun}."
+    return f"{new} new {noun}."
 
 
 def _deaths(found: Fields) -> str:
@@ -340,8 +347,13 @@ def _age(at: datetime | None, now: datetime) -> str:
 
 def _commands(groups: Iterable[Fields], cell: str | None) -> Iterator[tuple[str, str]]:
     """Yield what to type next about each of the largest groups."""
-    in_cell = f" --cell {cell}" if cell else ""
-    for group in islice(_with_open(groups), MOST):
+    if cell:
+        in_cell = f" --cell {cell}"
+    else:
+        in_cell = ""
+
+    largest = islice(_with_open(groups), MOST)
+    for group in largest:
         what = f"{group['kind']}: {group['error_class']}"
         words = _next_command(group)
         yield what, words + in_cell
@@ -392,9 +404,11 @@ def _aligned(section: Section) -> str:
     columns: list[list[str]] = []
     for place, name in enumerate(section.columns):
         cells = map(itemgetter(place), section.rows)
-        columns.append(_padded(name, cells, section.right))
+        column = _padded(name, cells, section.right)
+        columns.append(column)
 
-    return "\n".join(map(_indented, zip(*columns, strict=True)))
+    rows = zip(*columns, strict=True)
+    return "\n".join(map(_indented, rows))
 
 
 def _indented(cells: Iterable[str]) -> str:

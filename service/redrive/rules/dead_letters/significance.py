@@ -36,7 +36,8 @@ def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
 
     # In logarithms, because factorials exceed the range of a float.
     ways = _log_choose(of, n) + _log_choose(base_of, base_n)
-    term = chance = math.exp(ways - _log_choose(total, met))
+    all_ways = _log_choose(total, met)
+    term = chance = math.exp(ways - all_ways)
 
     for k in range(n, min(of, met)):
         # The next term of the hypergeometric distribution, from the one before it.
@@ -53,7 +54,12 @@ def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
 
 
 def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    # The logarithms of three factorials.
+    of_all = math.lgamma(n + 1)
+    of_chosen = math.lgamma(k + 1)
+    of_others = math.lgamma(n - k + 1)
+
+    return of_all - of_chosen - of_others
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -75,9 +81,18 @@ def _deviations(values: Sequence[float]) -> list[float]:
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """Return the rank of each value; equal values get their mean rank."""
+    means: dict[float, float] = {}
+    for value, places in _places(values).items():
+        total = sum(places)
+        means[value] = total / len(places)
+
+    return [means[value] for value in values]
+
+
+def _places(values: Sequence[float]) -> dict[float, list[int]]:
+    """Return the places of each value in the sorted values, from 1."""
     places: dict[float, list[int]] = {}
     for place, value in enumerate(sorted(values), 1):
         places.setdefault(value, []).append(place)
 
-    means = {value: sum(found) / len(found) for value, found in places.items()}
-    return [means[value] for value in values]
+    return places

@@ -97,7 +97,9 @@ def usual_canaries(matched: int, *, are_named: bool) -> int:
 
     A redrive of few dead letters, or of given ids, has no canaries.
     """
-    return 0 if are_named or matched <= FEW else CANARIES
+    if are_named or matched <= FEW:
+        return 0
+    return CANARIES
 
 
 def read_term(name: str, text: str, now: datetime) -> Any:

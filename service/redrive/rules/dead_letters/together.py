@@ -144,7 +144,9 @@ def due(seen: Seen) -> list[Action]:
     if stopped is not None:
         return _pauses(seen, stopped)
 
-    return _continue(seen) if _is_proven(leader) else []
+    if _is_proven(leader):
+        return _continue(seen)
+    return []
 
 
 def left(seen: Seen, act: Act, why: str) -> list[Action]:
@@ -158,7 +160,10 @@ def left(seen: Seen, act: Act, why: str) -> list[Action]:
         return []
 
     reason = f"{seen.leader}: {why}"[:REASON_LENGTH]
-    cells = _unfinished(seen) if act is Act.CANCEL else _going(seen)
+    if act is Act.CANCEL:
+        cells = _unfinished(seen)
+    else:
+        cells = _going(seen)
 
     return [Action(cell, act, reason) for cell in cells]
 
@@ -184,7 +189,8 @@ def _stopped(seen: Seen, leader: Member) -> str | None:
     """Return why no campaign may redrive anything now; None if they may."""
     # An aborted follower shows that the cause is not fixed, in whichever cell it is.
     for cell, member in seen.started.items():
-        if member.state is State.ABORTED and cell != seen.cell:
+        is_follower = cell != seen.cell
+        if is_follower and member.state is State.ABORTED:
             return f"{cell}:{member.campaign} aborted: {member.said}"
 
     if leader.state in {State.PAUSED, State.ABORTED}:
@@ -196,7 +202,10 @@ def _stopped(seen: Seen, leader: Member) -> str | None:
 def _pauses(seen: Seen, why: str) -> list[Action]:
     actions: list[Action] = []
     for cell in _going(seen):
-        reason = why if cell == seen.cell else _with(seen, why)
+        if cell == seen.cell:
+            reason = why
+        else:
+            reason = _with(seen, why)
         actions.append(Action(cell, Act.PAUSE, reason))
 
     return actions
@@ -237,7 +246,9 @@ def _with(seen: Seen, why: str | None) -> str:
 def reason(leader: str, why: str | None) -> str:
     """Return the reason of a follower's change: it names the leader."""
     mark = _mark(leader)
-    return f"{mark} {why}"[:REASON_LENGTH] if why else mark
+    if why:
+        return f"{mark} {why}"[:REASON_LENGTH]
+    return mark
 
 
 def _mark(leader: str) -> str:
@@ -248,9 +259,15 @@ def is_over(seen: Seen) -> bool:
     """Return True if there is nothing left to drive."""
     leader = seen.leading
     # Something may still change: a change is due, or a campaign is under way.
-    if leader is None or due(seen) or any(map(_moves, seen.started.values())):
+    if leader is None:
         return False
-    if leader.state is State.CANCELLED or _stopped(seen, leader) is not None:
+    if due(seen):
+        return False
+    if any(map(_moves, seen.started.values())):
+        return False
+    if leader.state is State.CANCELLED:
+        return True
+    if _stopped(seen, leader) is not None:
         return True
 
     return all(seen.members.get(cell) for cell in seen.cells)

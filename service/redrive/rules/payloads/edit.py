@@ -212,6 +212,7 @@ def paths(patch: Patch) -> list[str]:
     changed = chain.from_iterable(map(_changed, patch))
     shown = [scrub(path or "/") for path in changed]
     found = list(dict.fromkeys(shown))
+
     more = len(found) - MAX_PATHS
     if more <= 0:
         return found

@@ -64,13 +64,18 @@ def facts_of(  # noqa: PLR0913 # the parts of a job
         texts: receives the text of each text's mark.
     """
     kept = {name: value for name, value in headers.items() if name not in NOT_COMPARED}
-    content = {"tenant": tenant, "header": kept, "payload": payload}
+    content = {
+        "tenant": tenant,
+        "header": kept,
+        "payload": payload,
+    }
     if not isinstance(payload, dict):
         content["payload"] = {}
 
     # Bounded first, so that the search for secrets is bounded, too. `header` and
     # `payload` are one level more.
-    hidden = redact(_bounded(content, MAX_DEPTH + 1), declared, secrets)
+    bounded = _bounded(content, MAX_DEPTH + 1)
+    hidden = redact(bounded, declared, secrets)
     found = dict(_marked(hidden, "", texts))
     if not isinstance(payload, dict):
         found["payload"] = UNREAD
@@ -116,7 +121,9 @@ def _bounded_members(items: Fields, depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, inner in items.items():
         is_too_deep = depth <= 1 and isinstance(inner, Mapping)
-        if is_too_deep or not _NAME.fullmatch(name):
+        if is_too_deep:
+            continue
+        if not _NAME.fullmatch(name):
             continue
 
         # Only the length of a list is left, and its name says so.

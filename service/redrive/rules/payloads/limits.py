@@ -138,7 +138,10 @@ def check_names(field: str, value: object) -> list[str] | None:
     if value is None:
         return None
 
-    names = cast("list[object]", value) if isinstance(value, (list, tuple)) else []
+    if isinstance(value, (list, tuple)):
+        names = cast("list[object]", value)
+    else:
+        names = []
     are_texts = all(isinstance(name, str) for name in names)
     if not are_texts or not 1 <= len(names) <= MAX_NAMES:
         rule = f"must be 1 to {MAX_NAMES} names of fields of the payload"

@@ -118,7 +118,9 @@ def redact(
         return [redact(item, declared, secrets) for item in cast("list[Any]", value)]
     if isinstance(value, str):
         return scrub(value, secrets)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, int | float | Decimal):
         return value
 
     # A number may be a secret, too, such as the number of a card.
@@ -137,7 +139,10 @@ def _redacted(
 
     for key, item in items.items():
         is_hidden = is_secret(key, declared) or key in named
-        value = HIDDEN if is_hidden else redact(item, declared, secrets)
+        if is_hidden:
+            value = HIDDEN
+        else:
+            value = redact(item, declared, secrets)
 
         # A key is a text of the producer, too, so it may contain a secret.
         shown[scrub(key, secrets)] = value
@@ -147,7 +152,9 @@ def _redacted(
 
 def is_secret(key: str, declared: Collection[str] = ()) -> bool:
     """Return True if a key's value is secret by its name or a handler's option."""
-    return key in declared or _sounds_secret(key[-MAX_NAME:])
+    if key in declared:
+        return True
+    return _sounds_secret(key[-MAX_NAME:])
 
 
 def secret_values(value: Any, declared: Collection[str] = ()) -> set[str]:
@@ -199,7 +206,9 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
             if start < end:
                 spans.append(seen.original(start, end))
 
-    return _without(spans, text) if spans else text
+    if spans:
+        return _without(spans, text)
+    return text
 
 
 def _values_by_name(items: Fields, declared: Collection[str]) -> Collection[str]:
@@ -242,7 +251,9 @@ def _sounds_secret(name: str) -> bool:
         return False
 
     split = _WORD.findall(name.lower())  # as in aPI_kEY
-    return _are_secret(words) or (split != words and _are_secret(split))
+    if _are_secret(words):
+        return True
+    return split != words and _are_secret(split)
 
 
 def _are_secret(words: list[str]) -> bool:
@@ -252,7 +263,10 @@ def _are_secret(words: list[str]) -> bool:
     singular = [_SINGULAR.get(word, word) for word in words]
     # A number at the end counts several of them, as in `card_2`.
     has_number = len(words) > 1 and words[-1].isdigit()
-    last = singular[-2:-1] if has_number else singular[-1:]
+    if has_number:
+        last = singular[-2:-1]
+    else:
+        last = singular[-1:]
     pairs = map(" ".join, pairwise(singular))
 
     return (
@@ -269,7 +283,9 @@ def _is_about_one(words: list[str]) -> bool:
     if words[-1] in like.DESCRIBING:
         return True
 
-    return words[-1] == "tokens" and words[0] in like.COUNTING
+    if words[-1] != "tokens":
+        return False
+    return words[0] in like.COUNTING
 
 
 def _found(text: str, secrets: Collection[str]) -> Iterator[Span]:
@@ -374,7 +390,9 @@ def _named(text: str) -> Iterator[Span]:
             name = _both_words(text, found)
 
         # A name inside the value before it is a part of that value.
-        if found.start() < end or not _gives_secret(text, found, name):
+        if found.start() < end:
+            continue
+        if not _gives_secret(text, found, name):
             continue
 
         end = _end_of_value(text, found, name)
@@ -386,7 +404,9 @@ def _gives_secret(text: str, found: re.Match[str], name: str) -> bool:
     """Return True if the name sounds secret and a value may follow."""
     if not _sounds_secret(name[-MAX_NAME:]):
         return False
-    return found["sign"] != ":" or not _is_no_value(text, found, name)
+    if found["sign"] != ":":
+        return True
+    return not _is_no_value(text, found, name)
 
 
 def _both_words(text: str, found: re.Match[str]) -> str:
@@ -414,7 +434,9 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
         return _end_of_line(text, found)
 
     value = _VALUE.match(text, start)
-    return start if value is None else value.end()
+    if value is None:
+        return start
+    return value.end()
 
 
 def _end_of_line(text: str, found: re.Match[str]) -> int:
@@ -425,7 +447,9 @@ def _end_of_line(text: str, found: re.Match[str]) -> int:
         stops += before
 
     end = re.compile(f"[{stops}]").search(text, found.end())
-    return len(text) if end is None else end.start()
+    if end is None:
+        return len(text)
+    return end.start()
 
 
 def _end_of_brackets(text: str, start: int) -> int:
@@ -453,14 +477,18 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
         return True
 
     # An address follows its colon at once, as in token-service:8080.
-    if found["quote"] or found["space"] or not text[start : start + 1].isalnum():
+    if found["quote"] or found["space"]:
+        return False
+    if not text[start : start + 1].isalnum():
         return False
     if text[found.start() - 1 : found.start()] == ":":  # arn:aws:secretsmanager:...
         return True
 
     # A short number is the secret itself then, and no port.
     has_digits = _last_word(name) in like.DIGITS
-    return not has_digits and _ADDRESS.match(text, start) is not None
+    if has_digits:
+        return False
+    return _ADDRESS.match(text, start) is not None
 
 
 def _is_prose(text: str, start: int) -> bool:
@@ -475,7 +503,9 @@ def _is_prose(text: str, start: int) -> bool:
 def _is_empty(value: str) -> bool:
     """Return True if a value is empty, or a sentence about a missing one."""
     bare = value.strip("\\\"'.,`").lower()
-    return bare in like.NOTHING or _SENTENCE.fullmatch(value) is not None
+    if bare in like.NOTHING:
+        return True
+    return _SENTENCE.fullmatch(value) is not None
 
 
 def _last_word(name: str) -> str:
@@ -503,11 +533,14 @@ def _addressed(text: str) -> Iterator[Span]:
 
 def _is_card(text: str) -> bool:
     """Return True for a card number: a known issuer and Luhn digit (ISO/IEC 7812-1)."""
-    digits = "".join(str(int(c)) for c in text if c.isdigit())
+    numbers = (int(sign) for sign in text if sign.isdigit())
+    digits = "".join(map(str, numbers))
     signs = {c for c in text if not c.isdigit()}
 
     # A card number is written with one separator throughout, or with none.
-    if len(signs) > 1 or not like.ISSUERS.fullmatch(digits):
+    if len(signs) > 1:
+        return False
+    if not like.ISSUERS.fullmatch(digits):
         return False
 
     return _luhn_sum(digits) % 10 == 0
@@ -540,7 +573,8 @@ def _is_iban(text: str) -> bool:
     """Return True if the check digits are right (ISO 7064, mod 97-10)."""
     code = "".join(filter(str.isalnum, text))
     turned = code[4:] + code[:4]
-    digits = "".join(str(int(c, 36)) for c in turned)
+    numbers = (int(sign, 36) for sign in turned)
+    digits = "".join(map(str, numbers))
 
     return int(digits) % 97 == 1
 
@@ -612,7 +646,9 @@ def _unescaped(escape: str) -> str:
         return {"n": "\n", "r": "\r", "t": "\t"}.get(escape[1], "\\")
 
     number = int(escape.lstrip("\\xuU"), 16)
-    return chr(number) if number <= sys.maxunicode else ""
+    if number <= sys.maxunicode:
+        return chr(number)
+    return ""
 
 
 def _without(spans: Iterable[Span], text: str) -> str:

@@ -25,13 +25,18 @@ def _revealed(shown: Any, kept: Any) -> Any:
     if isinstance(shown, dict) and isinstance(kept, dict):
         # Paired by position, because only one of the dumps has all keys as texts.
         fields = cast("dict[str, Any]", shown)
-        twins = cast("dict[Any, Any]", kept).values()
-        values = _each(list(fields.values()), list(twins))
+        twins = cast("dict[Any, Any]", kept)
+        values = _each(
+            list(fields.values()),
+            list(twins.values()),
+        )
 
         return dict(zip(fields, values, strict=True))
 
     if isinstance(shown, list) and isinstance(kept, (list, tuple)):
-        return _each(cast("list[Any]", shown), list(cast("Iterable[Any]", kept)))
+        items = cast("list[Any]", shown)
+        their_items = cast("Iterable[Any]", kept)
+        return _each(items, list(their_items))
 
     return cast("Any", shown)
 

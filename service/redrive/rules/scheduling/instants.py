@@ -74,4 +74,6 @@ def instant(text: str, now: datetime) -> datetime:
         msg = f"{text!r} is not a time; {hint}"
         raise ValueError(msg) from None
 
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+    if at.tzinfo:
+        return at
+    return at.replace(tzinfo=UTC)

@@ -38,7 +38,8 @@ def longest_gap(schedule: str) -> timedelta:
     # separately, because the runs of some years may be millions.
     times = _runs(schedule, minute, hour, "*", "*", "*", within=DAY)
     days = _runs(schedule, "0", "0", *date, within=YEARS)
-    nights = _longest(days, YEARS) - (times[-1] - times[0])
+    of_a_day = times[-1] - times[0]
+    nights = _longest(days, YEARS) - of_a_day
 
     return max(nights, _longest(times, nights))
 
