@@ -322,7 +322,10 @@ def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
 
 def _declare_heals(conn: Connection, version: str, heals: Mapping[str, Heal]) -> None:
     declared = {kind: asdict(heal) for kind, heal in heals.items()}
-    conn.execute("select redrive.say_heals_v1(%s, %s)", (version, Jsonb(declared)))
+    conn.execute(
+        "select redrive.say_heals_v1(%s, %s)",
+        (version, Jsonb(declared)),
+    )
 
 
 class Beaten(NamedTuple):

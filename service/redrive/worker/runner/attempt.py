@@ -166,7 +166,9 @@ class Attempt:
         """Give the job back, unless it has expired: perhaps no runner ever knows it."""
         if has_expired(self.work.extras):
             raise Settled(failures.not_started(self, Reason.EXPIRED))
-        raise Settled(Release("unknown_kind", _until_rollout(self.work)))
+
+        delay = _until_rollout(self.work)
+        raise Settled(Release("unknown_kind", delay))
 
     def _open_extras(self, text: str) -> None:
         try:

@@ -25,9 +25,12 @@ class Dependencies(Watch):
     def __init__(self, send: Callable[[Observed], None]) -> None:
         self._send = send
         self.open: dict[str, tuple[float, float]] = {}
-        self._ahead: Counter[str] = Counter()  # jobs given back since it opened
-        self._probes: dict[str, float] = {}  # leases not used yet
-        self._probed: dict[str, float] = {}  # the last lease used
+        # Jobs given back since each breaker opened.
+        self._ahead: Counter[str] = Counter()
+
+        # The leases of probes: not used yet, and the last one used.
+        self._probes: dict[str, float] = {}
+        self._probed: dict[str, float] = {}
 
     def learn(self, news: OpenBreakers) -> None:
         """Learn the open breakers and probes. A used probe is not used again."""

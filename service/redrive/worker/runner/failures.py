@@ -220,7 +220,8 @@ def _notice(attempt: Failing, error: BaseException) -> None:
 def _started_at(attempt: Failing) -> str:
     """Return when the attempt began, by this machine's clock, as its handler read it."""
     ago = (time.monotonic_ns() - attempt.started_ns) / 1e9
-    return datetime.fromtimestamp(time.time() - ago, UTC).isoformat()
+    started_at = datetime.fromtimestamp(time.time() - ago, UTC)
+    return started_at.isoformat()
 
 
 def _trace(attempt: Failing) -> dict[str, str]:

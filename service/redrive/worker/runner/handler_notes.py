@@ -69,8 +69,10 @@ class HandlerNotes(Notes):
     def side_effect(self, what: str, detail: dict[str, Any]) -> None:
         """Send a side effect that the handler reports, without secrets."""
         secrets = self._attempt.secrets()
+        declared = self._attempt.handler.secret
         what = scrub(what, secrets)
-        detail = redact(detail, self._attempt.handler.secret, secrets)
+        detail = redact(detail, declared, secrets)
 
         keyring = self._services.keyring
-        self._services.send(sealed_side_effect(keyring, what, detail, self.key))
+        effect = sealed_side_effect(keyring, what, detail, self.key)
+        self._services.send(effect)

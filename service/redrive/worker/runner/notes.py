@@ -31,9 +31,13 @@ class NoteBook:
 
     def __init__(self, send: Callable[[Checkpoint | Progress], None]) -> None:
         self._send = send
+        # Progress that was not sent yet.
         self._progress: dict[Key, tuple[Noting, float, str]] = {}
+
+        # Checkpoints that are not answered yet, by their numbers.
         self._waiting: dict[Key, list[tuple[int, Future[bool]]]] = {}
         self._last = 0
+
         self._lock = threading.Lock()
 
     def progress(self, noting: Noting, share: float, text: str) -> None:

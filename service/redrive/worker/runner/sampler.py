@@ -46,6 +46,13 @@ class Sampler:
         if now < due_at and not is_first:
             return
 
+        self._sampled(kind, now)
+        with contextlib.suppress(Exception):  # no sample is worth a runner
+            facts = encode_json(_facts(attempt))
+            self._send(Sampled(kind, facts.decode()))
+
+    def _sampled(self, kind: str, now: float) -> None:
+        """Set when the next sample of this kind, and of any kind, is due."""
         self._due_at = now + OF_ANY_SECONDS
         # Any number of kinds may come, so this memory has a limit.
         if len(self._due_by_kind) >= MAX_KINDS:
@@ -56,10 +63,6 @@ class Sampler:
         lived = now - self._began
         longer = max(OF_KIND_SECONDS, lived / SIZE)
         self._due_by_kind[kind] = now + min(longer, MAX_OF_KIND_SECONDS)
-
-        with contextlib.suppress(Exception):  # no sample is worth a runner
-            facts = encode_json(_facts(attempt))
-            self._send(Sampled(kind, facts.decode()))
 
 
 def _facts(attempt: Attempt) -> dict[str, object]:

@@ -109,8 +109,12 @@ class EndLog:
     def say_held_back(self, now: float) -> None:
         """Log once a minute how many similar ends got no line of their own."""
         for sort, count in self._sampler.held_back(now):
-            fields = {} if sort is None else sort._asdict()
-            logger.info("more like it", extra=fields | {"count": count})
+            fields: dict[str, Any] = {}
+            if sort is not None:
+                fields = sort._asdict()
+
+            extra = fields | {"count": count}
+            logger.info("more like it", extra=extra)
 
 
 def _fields(held: ClaimedJob, report: Report) -> dict[str, object]:

@@ -27,15 +27,19 @@ class KnownKinds:
         old_kinds = self._kinds.keys()
         old_holds = self.holds()
 
-        self._kinds = kinds
-        self._policies = {name: Policy(**kind.policy) for name, kind in kinds.items()}
-
-        prefixes = [name for name in kinds if name.endswith("*")]
-        self._prefixes = sorted(prefixes, key=len, reverse=True)
+        self._keep(kinds)
 
         has_other_kinds = kinds.keys() != old_kinds
         has_other_holds = self.holds() != old_holds
         return has_other_kinds or has_other_holds
+
+    def _keep(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = kinds
+        self._policies = {name: Policy(**kind.policy) for name, kind in kinds.items()}
+
+        # The longest prefix of a kind has precedence.
+        prefixes = [name for name in kinds if name.endswith("*")]
+        self._prefixes = sorted(prefixes, key=len, reverse=True)
 
     def names(self) -> list[str]:
         """Return every kind, including prefixes."""
@@ -71,10 +75,7 @@ class KnownKinds:
         A kind is included, too, if its prefix would speak for it otherwise.
         """
         usual = RedriveTerms()
-        terms: dict[str, RedriveTerms] = {}
-
-        for name, kind in self._kinds.items():
-            terms[name] = RedriveTerms(kind.redrive_rate, kind.repeatable)
+        terms = self._terms()
 
         unusual = [name for name in self._prefixes if terms[name] != usual]
         covered = tuple(prefix[:-1] for prefix in unusual)
@@ -84,6 +85,13 @@ class KnownKinds:
             for name, own in terms.items()
             if own != usual or name.startswith(covered)
         }
+
+    def _terms(self) -> dict[str, RedriveTerms]:
+        found: dict[str, RedriveTerms] = {}
+        for name, kind in self._kinds.items():
+            found[name] = RedriveTerms(kind.redrive_rate, kind.repeatable)
+
+        return found
 
     def find(self, name: str) -> Kind | None:
         """Return what is known of a kind; None if no runner has a handler for it."""

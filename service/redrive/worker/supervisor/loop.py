@@ -453,8 +453,10 @@ class Supervisor:
 
     def _is_busy(self) -> bool:
         """Return True if anything needs a clock."""
-        has_jobs = bool(self._pool.held() or self._dispatch)
-        return has_jobs or bool(self._identity.left) or self._drain.is_on
+        if self._pool.held() or self._dispatch:
+            return True
+
+        return bool(self._identity.left) or self._drain.is_on
 
     # ------------------------------------------------------------------ stopping
 

@@ -229,19 +229,23 @@ class Polling:
     def found_nothing(self, now: float, chance: float) -> None:
         """Choose the next poll: there are no more jobs for now."""
         self._expects_more = False
-        idle_seconds = now - self._active_at
-        interval = max(self._least_seconds, idle_seconds * IDLE_SHARE)
-        interval = min(self.longest, interval)
-
         rest = rest_seconds(self.others, self._look_seconds)
         self._rests_until = now + rest * (0.5 + chance)
 
+        interval = self._idle_interval(now)
         poll_at = now + interval * (0.8 + 0.4 * chance)
         self._due_at = max(self._rests_until, poll_at)
 
         # A job that becomes due in the meantime ends the rest of the interval.
         if self._lanes_due_at > now:
             self.lanes_due(self._lanes_due_at)
+
+    def _idle_interval(self, now: float) -> float:
+        """Return the seconds between two polls: a share of the time without jobs."""
+        idle_seconds = now - self._active_at
+        interval = max(self._least_seconds, idle_seconds * IDLE_SHARE)
+
+        return min(self.longest, interval)
 
     def was_busy(self, now: float, chance: float) -> None:
         """Poll again soon: another worker claimed there, and may have left jobs."""

@@ -254,9 +254,11 @@ class Telemetry:
     ) -> None:
         """Show the trace of a job with its duration."""
         for held, seconds in finished:
-            if held.id == job:
-                labels = (held.queue, held.kind, Outcome.COMPLETE.label)
-                self.metrics.duration.exemplify(labels, seconds, trace)
+            if held.id != job:
+                continue
+
+            labels = (held.queue, held.kind, Outcome.COMPLETE.label)
+            self.metrics.duration.exemplify(labels, seconds, trace)
 
     def ended(self, held: ClaimedJob, report: Report) -> None:
         """Count and log an attempt that did not succeed."""
@@ -266,23 +268,27 @@ class Telemetry:
     def _count(self, held: ClaimedJob, report: Report) -> None:
         labels = (held.queue, held.kind, report.outcome.label)
         self.metrics.attempts.add(labels)
-        self.metrics.duration.observe(labels, (report.seconds,))
 
+        duration = self.metrics.duration
+        duration.observe(labels, (report.seconds,))
         if report.trace is not None:
-            self.metrics.duration.exemplify(labels, report.seconds, report.trace)
+            duration.exemplify(labels, report.seconds, report.trace)
 
         self._count_reason(held, report)
 
     def _count_reason(self, held: ClaimedJob, report: Report) -> None:
         """Count why a job runs again, or how long it took to die."""
+        metrics = self.metrics
         queue = held.queue
+        outcome = report.outcome
         reason = report.reason or "other"
 
-        if report.outcome is Outcome.RETRY:
-            self.metrics.retries.add((queue, held.kind, reason))
-        elif report.outcome is Outcome.RELEASE:
-            self.metrics.released.add((queue, reason))
-        elif report.outcome is Outcome.DEAD_LETTER and not _was_redriven(held):
+        if outcome is Outcome.RETRY:
+            labels = (queue, held.kind, reason)
+            metrics.retries.add(labels)
+        elif outcome is Outcome.RELEASE:
+            metrics.released.add((queue, reason))
+        elif outcome is Outcome.DEAD_LETTER and not _was_redriven(held):
             self._time_to_dlq(held)
 
     def _time_to_dlq(self, held: ClaimedJob) -> None:
@@ -379,13 +385,17 @@ class Telemetry:
         """Show the current figures. `inflight`: jobs of runners by queue and kind."""
         metrics = self.metrics
         counts = {labels: float(count) for labels, count in inflight.items()}
-
         metrics.inflight.replace(counts)
-        metrics.timeout.replace(_longest(inflight, timeout_of))
 
-        running = sum(inflight.values())
+        timeouts = _longest(inflight, timeout_of)
+        metrics.timeout.replace(timeouts)
+
+        # Runners also hold jobs that wait for a slot.
+        held = sum(inflight.values())
+        busy = min(slots, held)
         metrics.slots.set((), slots)
-        metrics.busy.set((), min(slots, running))
+        metrics.busy.set((), busy)
+
         metrics.draining.set((), float(is_draining))
 
 

@@ -29,9 +29,11 @@ class Identity:
     ) -> None:
         self.me: int | None = None
         self.left: set[int] = set()
-        # identities left behind whose unknown jobs have been given back
+        # Identities left behind whose unknown jobs have been given back.
         self._closed: set[int] = set()
+        # Jobs by identity that are not to be blamed for a crash.
         self._innocent: dict[int, list[tuple[int, int]]] = {}
+
         self._describe = describe
         self._heartbeat = heartbeat
 

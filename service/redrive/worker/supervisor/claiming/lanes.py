@@ -63,13 +63,15 @@ class LaneBook:
     def __init__(self, queues: Sequence[str] | None) -> None:
         self.queues = queues
         self._lanes: list[Lane] = []
-        self._seen: dict[Lane, float] = {}  # when each was last known to hold jobs
+        # When each lane was last known to hold jobs.
+        self._seen: dict[Lane, float] = {}
         self._remembered_at = 0.0
         self._places: dict[Lane, Place] = {}
 
         self._claims = 0
         self._partial_claims = 0
-        self._looked: dict[Lane, int] = {}  # the last claim to look at each
+        # The number of the last claim that looked at each lane.
+        self._looked: dict[Lane, int] = {}
 
         self._sweep_at = 0.0
         self._fresh_until = 0.0
@@ -92,8 +94,11 @@ class LaneBook:
 
     def is_stale(self, now: float, *, was_notified: bool) -> bool:
         """Return True if it is time to look: a notification may mean a new lane."""
+        if now >= self._fresh_until:
+            return True
+
         has_reason = was_notified or not self._lanes
-        return now >= self._fresh_until or (has_reason and now >= self._may_look_at)
+        return has_reason and now >= self._may_look_at
 
     def replace(
         self,
@@ -137,13 +142,20 @@ class LaneBook:
         seen = self._seen | dict.fromkeys(found, now)
         self._seen = {lane: at for lane, at in seen.items() if at >= since}
         self._remembered_at = now
+        self._keep(list(self._seen))
 
-        lanes = list(self._seen)
+    def _keep(self, lanes: list[Lane]) -> None:
+        """Claim from these lanes only; a lane that is new is read from its start."""
         self._lanes = lanes
-        place_of = self._places.get
-        looked_of = self._looked.get
-        self._places = {lane: place_of(lane, START) for lane in lanes}
-        self._looked = {lane: looked_of(lane, self._claims) for lane in lanes}
+        places: dict[Lane, Place] = {}
+        looked: dict[Lane, int] = {}
+
+        for lane in lanes:
+            places[lane] = self._places.get(lane, START)
+            looked[lane] = self._looked.get(lane, self._claims)
+
+        self._places = places
+        self._looked = looked
 
     def request(  # noqa: PLR0913 # all that a claim says
         self,

@@ -43,5 +43,8 @@ class QueueCheck:
 
     def _warn(self, known: list[str]) -> None:
         for queue in sorted(self._unknown.difference(known)):
-            fields = {"queue": queue, "meant": nearest(queue, known)}
+            fields = {
+                "queue": queue,
+                "meant": nearest(queue, known),
+            }
             logger.warning("no job has been in this queue yet", extra=fields)

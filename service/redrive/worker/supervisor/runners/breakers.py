@@ -71,20 +71,26 @@ class Breakers:
     """Dependencies of one worker."""
 
     def __init__(self) -> None:
+        # What the handlers of the runners declare.
         self._settings: dict[str, Dependency] = {}
         self._of_kind: dict[str, tuple[str, ...]] = {}
         self._prefixes: list[str] = []
 
+        # Uses since the last report, and the failures that wait for the next one.
         self._failures = Tally[str]()
         self._successes = Tally[str]()
-
-        self._standing: dict[str, Standing] = {}
         self._held: list[tuple[ClaimedJob, Report]] = []
-        self._probing: dict[str, float] = {}  # until when the probe is this worker's
-        self._ahead: dict[str, int] = {}  # jobs given back since it opened
+
+        # The answer to the last report.
+        self._standing: dict[str, Standing] = {}
+        # Until when the probe of each dependency is this worker's.
+        self._probing: dict[str, float] = {}
+        # Jobs given back since each breaker opened.
+        self._ahead: dict[str, int] = {}
 
         self._check_at = 0.0
         self._quiet_until = 0.0
+        # The last message to the runners.
         self._said: OpenBreakers | None = None
 
     def configure(
@@ -145,14 +151,19 @@ class Breakers:
 
     def _names(self, kind: str) -> tuple[str, ...]:
         declared = matching(kind, self._of_kind, self._prefixes)
-        return self._of_kind.get(declared or "", ())
+        if declared is None:
+            return ()
+
+        return self._of_kind.get(declared, ())
 
     # ------------------------------------------------------------------ the report
 
     def is_due(self, now: float, *, was_notified: bool) -> bool:
         """Return True if it is time to report."""
-        has_reason = bool(self._failures) or was_notified or now >= self._check_at
-        return self.is_used and has_reason and now >= self._quiet_until
+        if not self.is_used or now < self._quiet_until:
+            return False
+
+        return bool(self._failures) or was_notified or now >= self._check_at
 
     def report(
         self, link: Link, worker: int, now: float
@@ -203,13 +214,17 @@ class Breakers:
         self, conn: store.Connection, one: store.BreakerRow, worker: int, now: float
     ) -> None:
         """Take the one probe of a half-open dependency, if no worker has it."""
+        name = one.name
         if one.state != "half_open":
-            self._probing.pop(one.name, None)
+            self._probing.pop(name, None)
             return
-        if self._is_probing(one.name, now):
+
+        if self._is_probing(name, now):
             return
-        if store.take_probe(conn, one.name, worker, PROBE_LEASE_SECONDS):
-            self._probing[one.name] = now + PROBE_LEASE_SECONDS
+
+        is_taken = store.take_probe(conn, name, worker, PROBE_LEASE_SECONDS)
+        if is_taken:
+            self._probing[name] = now + PROBE_LEASE_SECONDS
 
     def _is_probing(self, name: str, now: float) -> bool:
         """Return True if one job of this worker may try a half-open dependency."""
@@ -228,8 +243,7 @@ class Breakers:
         if not to_blame or is_used_up or _is_for_good(report):
             return report
 
-        waits = [one.open_until - time.monotonic() for one in to_blame]
-        wait = max(0.0, *waits)
+        wait = _longest_wait(to_blame)
         refunded = _refunded(report, wait, refunds)
         failure = _without_wait(report.failure, extras.retried_for)
 
@@ -237,8 +251,13 @@ class Breakers:
 
     def _to_blame(self, kind: str) -> list[Standing]:
         """Return the dependencies that are to blame for a kind's failures."""
-        standings = (self._standing.get(name) for name in self._names(kind))
-        return [one for one in standings if one is not None and one.is_to_blame]
+        found: list[Standing] = []
+        for name in self._names(kind):
+            standing = self._standing.get(name)
+            if standing is not None and standing.is_to_blame:
+                found.append(standing)
+
+        return found
 
     # ------------------------------------------------------------------ its effect
 
@@ -310,6 +329,13 @@ class Breakers:
             for name, standing in self._standing.items()
             if not standing.is_closed
         }
+
+
+def _longest_wait(open_breakers: Iterable[Standing]) -> float:
+    """Return the seconds until all breakers let a probe through."""
+    now = time.monotonic()
+    waits = [one.open_until - now for one in open_breakers]
+    return max(0.0, *waits)
 
 
 def _refunded(report: Report, wait: float, refunds: int) -> Report:

@@ -161,6 +161,7 @@ class Inbox:
         held = runner.held.take_ended(report.id, report.deliveries)
         if held is None:
             return
+
         # A drain does not wait for the next report about dependencies.
         if self._drain.is_on or not self._breakers.holds_back(held, report):
             self._exchange.ended(held, report)

@@ -132,11 +132,14 @@ class RunnerPool:
         if time.monotonic() < self._respawn_at:
             return
 
-        regular = [r for r in self.runners if not (r.alone or r.retiring)]
-        current = sum(self.is_current(runner) for runner in regular)
-
-        for _ in range(self._options.runners - current):
+        missing = self._options.runners - self._current()
+        for _ in range(missing):
             self.spawn()
+
+    def _current(self) -> int:
+        """Return the number of regular runners with the newest code."""
+        regular = [r for r in self.runners if not (r.alone or r.retiring)]
+        return sum(self.is_current(runner) for runner in regular)
 
     def remove(self, runner: RunnerProcess) -> int:
         """Remove a runner whose channel has closed.

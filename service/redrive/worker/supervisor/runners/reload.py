@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from redrive.handlers import search_working_directory
@@ -82,24 +82,33 @@ class CodeWatch:
     def _is_code(self, path: str) -> bool:
         """Return True if a file below the root is code of the application."""
         *folders, name = Path(path).relative_to(self._root).parts
-        return name.endswith((".py", ".pyi", ".pyx")) and not any(
-            map(_ignored, folders)
-        )
+        is_python = name.endswith((".py", ".pyi", ".pyx"))
+        if not is_python:
+            return False
+
+        return not any(map(_ignored, folders))
 
     def _saved(self) -> set[tuple[str, int]]:
         """Return the watched files, and when each was saved."""
         found = set[tuple[str, int]]()
+        for file in self._files():
+            if not self._is_code(str(file)):
+                continue
+
+            with contextlib.suppress(OSError):  # gone meanwhile
+                saved_ns = file.stat().st_mtime_ns
+                found.add((str(file), saved_ns))
+
+        return found
+
+    def _files(self) -> Iterator[Path]:
+        """Yield the files below the root, except in folders that are ignored."""
         for folder, folders, names in os.walk(self._root):
+            # The walk enters only the folders that are left in the list.
             folders[:] = [name for name in folders if not _ignored(name)]
 
             for name in names:
-                file = str(Path(folder, name))
-                with contextlib.suppress(OSError):  # gone meanwhile
-                    if self._is_code(file):
-                        saved_ns = Path(file).stat().st_mtime_ns
-                        found.add((file, saved_ns))
-
-        return found
+                yield Path(folder, name)
 
 
 def _ignored(folder: str) -> bool:

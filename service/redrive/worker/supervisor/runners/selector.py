@@ -65,8 +65,10 @@ class RunnerSelector:
     def _watch_blocked(self, runners: Iterable[RunnerProcess]) -> None:
         """Watch for room in the channels that are full."""
         for runner in runners:
-            events = selectors.EVENT_READ | (
-                selectors.EVENT_WRITE if runner.is_blocked else 0
-            )
-            if self._selector.get_key(runner.fileno()).events != events:
+            events = selectors.EVENT_READ
+            if runner.is_blocked:
+                events |= selectors.EVENT_WRITE
+
+            watched = self._selector.get_key(runner.fileno())
+            if watched.events != events:
                 self._selector.modify(runner.fileno(), events, runner)

@@ -112,8 +112,10 @@ class Heartbeat:
     @property
     def is_caretaker(self) -> bool:
         """True if this worker does chores. Any thread may ask."""
+        # No heartbeat was answered yet.
         if self._place is None:
             return time.monotonic() - self._began_at > LATE_SECONDS
+
         return self._place < CARETAKERS or self._late > LATE_SECONDS
 
     @property

@@ -123,8 +123,10 @@ def _arrived(conn: store.Connection) -> list[int]:
 
     It does not wait as psycopg does, for a tenth of a millisecond.
     """
-    conn.pgconn.consume_input()
-    return [_slots(one.extra.decode()) for one in iter(conn.pgconn.notifies, None)]
+    connection = conn.pgconn
+    connection.consume_input()
+    found = iter(connection.notifies, None)
+    return [_slots(one.extra.decode()) for one in found]
 
 
 def _wait(conn: store.Connection, seconds: float) -> bool:

@@ -170,10 +170,14 @@ class Maintenance:
             return "stood still"
 
         for name, failing in list(self._failing.items()):
-            # a chore that failed here once may have been others' to do ever since
-            is_failing = now - failing.first_at > UNWELL_SECONDS > now - failing.last_at
-            if is_failing and name in JOBS_WAIT_FOR:
-                return f"{name} has failed for {now - failing.first_at:.0f} s"
+            if name not in JOBS_WAIT_FOR:
+                continue
+
+            # A chore that failed here once may have been others' to do ever since.
+            since_first = now - failing.first_at
+            since_last = now - failing.last_at
+            if since_first > UNWELL_SECONDS > since_last:
+                return f"{name} has failed for {since_first:.0f} s"
 
         return None
 
@@ -210,11 +214,14 @@ class Maintenance:
         """
         until = time.monotonic() + seconds
         while self._is_releasing and time.monotonic() + CAMPAIGN_SECONDS < until:
-            if self._stopping.wait(CAMPAIGN_SECONDS):
+            is_stopping = self._stopping.wait(CAMPAIGN_SECONDS)
+            if is_stopping:
                 return True
+
             self._drive_campaigns()
 
-        return self._stopping.wait(max(until - time.monotonic(), 0.0))
+        left = max(until - time.monotonic(), 0.0)
+        return self._stopping.wait(left)
 
     def _drive_campaigns(self) -> None:
         """Drive all campaigns, unless another worker just did."""
@@ -276,7 +283,10 @@ class Maintenance:
 
     def _is_tried(self, name: str, now: float) -> bool:
         failing = self._failing.get(name)
-        return failing is None or now - failing.last_at > PUT_OFF_SECONDS
+        if failing is None:
+            return True
+
+        return now - failing.last_at > PUT_OFF_SECONDS
 
     def _declare(self) -> None:
         """Declare the schedules for each identity that has not declared them."""

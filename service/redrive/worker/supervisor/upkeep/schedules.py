@@ -43,8 +43,10 @@ class Schedules:
 
     def declare(self, conn: store.Connection, identities: Sequence[int]) -> None:
         """Declare them for each identity that has not done it. Raises psycopg.Error."""
-        self._told &= set(identities)
-        for worker in set(identities) - self._told:
+        own = set(identities)
+        self._told &= own
+
+        for worker in own - self._told:
             store.declare_schedules(conn, worker, self._version, self._declared)
             self._told.add(worker)
 

@@ -68,8 +68,11 @@ class Crash:
         return found
 
     def __str__(self) -> str:
-        is_oom = self.oom_kills and self.status == -signal.SIGKILL
-        return _how(self.status) + (", out of memory" if is_oom else "")
+        text = _how(self.status)
+        if self.oom_kills and self.status == -signal.SIGKILL:
+            text += ", out of memory"
+
+        return text
 
 
 class Crashes:

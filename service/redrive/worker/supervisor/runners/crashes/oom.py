@@ -10,13 +10,17 @@ class OomWatch:
     """Counts the kills in this process's cgroup."""
 
     def __init__(self) -> None:
-        self._files = [path for path in _oom_files() if path.is_file()][:1]
+        found = [path for path in _oom_files() if path.is_file()]
+        self._files = found[:1]
         self._seen = self._count()
 
     def since(self) -> int:
         """Return the kills since the last call; 0 if the system does not tell."""
-        before, self._seen = self._seen, self._count()
-        return max(0, self._seen - before)  # a look that failed counts nothing
+        before = self._seen
+        self._seen = self._count()
+
+        # A look that failed counts nothing.
+        return max(0, self._seen - before)
 
     def _count(self) -> int:
         try:

@@ -71,8 +71,15 @@ class Capacity:
         if has_idle_slot and not coming:
             return free
 
+        if not backlog:
+            return 0
+
+        return self._to_fetch_ahead(takers, free)
+
+    def _to_fetch_ahead(self, takers: Sequence[RunnerProcess], free: int) -> int:
+        """Return how many jobs to fetch ahead; none while more than half are there."""
         ahead = sum(self.of(runner) - self._slots for runner in takers)
-        if not backlog or free * 2 < ahead:
+        if free * 2 < ahead:
             return 0
 
         half = self._slots * len(takers) + ahead // 2

@@ -129,12 +129,14 @@ class Dispatch:
 
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of lost identities: other workers may have them."""
-        self._claimed = [held for held in self._claimed if held.worker not in workers]
-        self._waiting = deque(
-            held for held in self._waiting if held.worker not in workers
-        )
 
-        self._suspects.keep(lambda held: held.worker not in workers)
+        def is_ours(held: ClaimedJob) -> bool:
+            return held.worker not in workers
+
+        self._claimed = list(filter(is_ours, self._claimed))
+        self._waiting = deque(filter(is_ours, self._waiting))
+
+        self._suspects.keep(is_ours)
         self._trial.forget(workers)
 
     def give_up(self) -> list[ClaimedJob]:

@@ -75,13 +75,16 @@ class Suspects:
 
     def _start_missing(self) -> None:
         """Start a runner for each waiting suspect that none is started for."""
+        for _ in range(self._missing()):
+            self._pool.spawn(alone=True)
+
+    def _missing(self) -> int:
         runners = self._runners()
         starting = sum(not runner.ready for runner in runners)
         wanted = len(self._waiting) - starting
         allowed = MOST_IN_HAND - len(runners)
 
-        for _ in range(min(wanted, allowed)):
-            self._pool.spawn(alone=True)
+        return min(wanted, allowed)
 
     def free_runner(self) -> RunnerProcess | None:
         """Return a free runner, if one is ready. Starts the first runner."""

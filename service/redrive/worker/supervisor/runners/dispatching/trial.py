@@ -127,7 +127,10 @@ class Trial:
         self._is_on = self._is_noted = False
 
     def _runs(self, held: ClaimedJob, runner: RunnerProcess) -> bool:
-        return runner in self._pool.runners and runner.held.find(held.id) is held
+        if runner not in self._pool.runners:
+            return False
+
+        return runner.held.find(held.id) is held
 
     def _begin(self, link: Link, held: ClaimedJob, runner: RunnerProcess) -> None:
         self._is_noted = True  # the answer may be lost

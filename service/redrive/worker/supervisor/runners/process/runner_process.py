@@ -150,11 +150,12 @@ class RunnerProcess:
         now_ns = time.monotonic_ns()
 
         try:
-            running = {
-                str(one.id): round((now_ns - one.since_ns) / 1e9, 1)
-                for one in self.shared.running()
-                if one.id in held
-            }
+            running: dict[str, float] = {}
+            for one in self.shared.running():
+                if one.id in held:
+                    seconds = (now_ns - one.since_ns) / 1e9
+                    running[str(one.id)] = round(seconds, 1)
+
             taken = self.shared.taken
         except ValueError:  # it has just ended, and its shared memory is gone
             return {}, []
@@ -219,9 +220,11 @@ class RunnerProcess:
 
     def must_die(self, now: float) -> bool:
         """Return True if a job hangs, or if it does not end although it was stopped."""
+        if self.kill_at <= now:
+            return True
+
         is_stopped = self.retiring and not self.held
-        lingers = is_stopped and now - self.idle_since > RETIRE_SECONDS
-        return self.kill_at <= now or lingers
+        return is_stopped and now - self.idle_since > RETIRE_SECONDS
 
     # ------------------------------------------------------------------ its end
 
@@ -259,12 +262,17 @@ class RunnerProcess:
 def _in_frames(jobs: Sequence[ClaimedJob]) -> Iterator[Jobs]:
     """Cut jobs into runs of about FRAME_CHARACTERS of payload each, equal in number."""
     batch = jobs[0].batch
-    characters = sum([len(held.payload) for held in jobs])
-    frames = characters // FRAME_CHARACTERS + 1
-    # Round up. Otherwise, a small rest would be one more frame.
-    step = -(-len(jobs) // frames) or 1
+    step = _jobs_per_frame(jobs)
 
     for at in range(0, len(jobs), step):
         part = jobs[at : at + step]
         works = [held.work() for held in part]
         yield Jobs(batch.worker, batch.queues, works)
+
+
+def _jobs_per_frame(jobs: Sequence[ClaimedJob]) -> int:
+    characters = sum([len(held.payload) for held in jobs])
+    frames = characters // FRAME_CHARACTERS + 1
+
+    # Round up. Otherwise, a small rest would be one more frame.
+    return -(-len(jobs) // frames) or 1
