@@ -55,6 +55,13 @@ def quantile(
     if place >= len(bounds):
         return float(bounds[-1])
 
+    return _interpolated(rank, place, sums, bounds)
+
+
+def _interpolated(
+    rank: float, place: int, sums: Sequence[int], bounds: Sequence[float]
+) -> float:
+    """Return the seconds at a rank, which is in the bucket at `place`."""
     below = 0
     lower = 0.0
     if place > 0:

@@ -33,7 +33,8 @@ def why_unreadable(error: Exception) -> str:
 
 def first_fault(error: ValidationError) -> str:
     """Return the first wrong field and its fault, without its value."""
-    first, *_ = error.errors(include_input=False, include_url=False)
+    faults = error.errors(include_input=False, include_url=False)
+    first = faults[0]
     path = ".".join(map(str, first["loc"]))
     where = path or "the file"
 

@@ -116,10 +116,13 @@ def evidence_of(error: BaseException, message: str) -> Evidence:
 
 def _class_names(*errors: BaseException) -> tuple[str, ...]:
     """Return the classes of exceptions and their bases, each once, nearest first."""
-    names = [
-        full_name(c) for error in errors for c in type(error).__mro__ if c is not object
-    ]
-    return tuple(dict.fromkeys(names))[:MAX_CLASSES]
+    names: dict[str, None] = {}
+    for error in errors:
+        for cls in type(error).__mro__:
+            if cls is not object:
+                names[full_name(cls)] = None
+
+    return tuple(names)[:MAX_CLASSES]
 
 
 def judge(

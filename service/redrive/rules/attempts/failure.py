@@ -250,8 +250,9 @@ def class_name(error: BaseException) -> str:
     public = [
         name for name in modules if not name.startswith("_") and name != "builtins"
     ]
+    full_name = ".".join((*public, cls.__qualname__))
 
-    return clean(".".join((*public, cls.__qualname__)), MAX_CLASS_NAME)
+    return clean(full_name, MAX_CLASS_NAME)
 
 
 def _describe(  # noqa: PLR0913 # the arguments of `describe`
@@ -387,8 +388,11 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
 
         # Frames above the handler are always the same.
         above = _OUR_CALLERS if found else (*_OUR_CALLERS, *_EVENT_LOOPS)
-        if not module.startswith(above):
-            found.append({**_place(frame.f_code, module, own), "line": line})
+        if module.startswith(above):
+            continue
+
+        place = _place(frame.f_code, module, own)
+        found.append({**place, "line": line})
 
     return list(found)
 

@@ -197,11 +197,15 @@ class Policy:
 
     def _check_categories(self) -> None:
         unknown = {*self.attempts, *self.backoffs} - {*Category}
-        if unknown or any(limit < 1 for limit in self.attempts.values()):
-            allowed = ", ".join(Category)
-            rule = f"must have categories as keys ({allowed}), attempts of 1 or more"
-            msg = f"Policy(attempts=, backoffs=): {rule}"
-            raise ValueError(msg)
+        limits = self.attempts.values()
+        is_allowed = not unknown and all(limit >= 1 for limit in limits)
+        if is_allowed:
+            return
+
+        allowed = ", ".join(Category)
+        rule = f"must have categories as keys ({allowed}), attempts of 1 or more"
+        msg = f"Policy(attempts=, backoffs=): {rule}"
+        raise ValueError(msg)
 
     def without_rules(self) -> dict[str, Any]:
         """Return the fields as plain values, without the rules.
@@ -524,9 +528,12 @@ def _most_attempts(job: Claimed, policy: Policy) -> int | None:
 
 def _snooze(until: datetime | float) -> settlement.Release:
     if isinstance(until, datetime):
-        at = min(max(until, FIRST_INSTANT), LAST_INSTANT)
+        at = max(until, FIRST_INSTANT)
+        at = min(at, LAST_INSTANT)
         return settlement.Release("snoozed", at=at)
-    return settlement.Release("snoozed", delay=_bounded(until))
+
+    delay = _bounded(until)
+    return settlement.Release("snoozed", delay=delay)
 
 
 def _retry_as_asked(

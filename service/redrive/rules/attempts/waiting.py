@@ -248,8 +248,10 @@ def span(seconds: float) -> str:
 def clock(at: datetime, now: datetime) -> str:
     """Format an instant in UTC; without the date if it is today."""
     at = at.astimezone(now.tzinfo)
-    if at.date() == now.date():
+    is_today = at.date() == now.date()
+    if is_today:
         return f"{at:%H:%M:%S} UTC"
+
     return f"{at:%Y-%m-%d} {at:%H:%M:%S} UTC"
 
 
@@ -281,17 +283,21 @@ def _limited(line: Line, job: Waiting, around: Around) -> Why:
 
 def _use(line: Line) -> str:
     """Say what the limit does at the moment, and the job's place in line."""
-    place = f"it is the {_nth(line.place)} in line"
-    # Counting stops there, so the true place may be a later one.
-    if line.place > MOST_AHEAD:
-        place = f"it is the {_nth(line.place)} or later in line"
-
+    place = _place_in_line(line.place)
     if line.concurrency is not None and line.used >= line.concurrency:
         return f"holds {line.used} of {line.concurrency}; {place}"
     if line.rate is not None:
         return f"lets {of_rate(line.rate)} begin; {place}"
 
     return f"has room; {place}, and will be woken within seconds"
+
+
+def _place_in_line(place: int) -> str:
+    # Counting stops there, so the true place may be a later one.
+    if place > MOST_AHEAD:
+        return f"it is the {_nth(place)} or later in line"
+
+    return f"it is the {_nth(place)} in line"
 
 
 def _behind(job: Waiting, now: datetime) -> Why:
@@ -435,12 +441,13 @@ def _without_worker(job: Waiting, around: Around) -> Why | None:
         return None
 
     coverage = _coverage(job, around.workers)
-    has_no_worker = not coverage.is_served and not coverage.queues
-    if has_no_worker:
-        gone = [worker for worker in around.gone if _may_run(worker, job)]
-        return _nobody(job.queue, gone, around)
+    has_worker = coverage.is_served or coverage.queues
+    if has_worker:
+        text = _not_covered(job, coverage)
+        return Why(Code.NO_WORKER, text)
 
-    return Why(Code.NO_WORKER, _not_covered(job, coverage))
+    gone = [worker for worker in around.gone if _may_run(worker, job)]
+    return _nobody(job.queue, gone, around)
 
 
 def _not_covered(job: Waiting, coverage: _Coverage) -> str:
@@ -482,12 +489,11 @@ def _last_seen(gone: Sequence[Worker], around: Around) -> str:
 
 def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | None:
     """Explain that all workers that could run the job are alive but do not claim."""
-    asked = [worker.asked for worker in workers if worker.asked is not None]
-    # A worker that does not report its claims may still claim.
-    if len(asked) < len(workers) or not asked:
+    last_claim = _last_claim(workers)
+    if last_claim is None:
         return None
 
-    quiet = (now - max(asked)).total_seconds()
+    quiet = (now - last_claim).total_seconds()
     if quiet < QUIET_SECONDS:
         return None
 
@@ -495,10 +501,21 @@ def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | No
     return Why(Code.NOT_POLLED, text)
 
 
+def _last_claim(workers: Sequence[Worker]) -> datetime | None:
+    """Return when any of the workers last claimed; None if that is not known."""
+    asked = [worker.asked for worker in workers if worker.asked is not None]
+    # A worker that does not report its claims may still claim.
+    if len(asked) < len(workers) or not asked:
+        return None
+
+    return max(asked)
+
+
 def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) -> Why:
     late = (now - run_at).total_seconds()
     waited = span(max(0.0, late))
     parts = [f"it has been due for {waited}"]
+
     if job.ahead is not None:
         parts.append(_ahead(job.ahead))
 

@@ -467,15 +467,20 @@ def _feed(seen: Seen) -> tuple[int, float]:
         return room, seen.now
 
     fed_at = _fed_until(seen, rate)
-    seconds = seen.now + AHEAD_SECONDS - fed_at
-    allowed = seconds * rate - seen.unclaimed
-
-    # A rounding error must not release one more job than is allowed.
-    due = math.ceil(allowed - 1e-6)
+    due = _due(seen, rate, fed_at)
     feed = max(min(room, due), 0)
 
     first_turn = _first_turn(seen, fed_at, rate)
     return feed, first_turn + feed / rate
+
+
+def _due(seen: Seen, rate: float, fed_at: float) -> int:
+    """Return how many jobs the rate allows to release now; it may be negative."""
+    seconds = seen.now + AHEAD_SECONDS - fed_at
+    allowed = seconds * rate - seen.unclaimed
+
+    # A rounding error must not release one more job than is allowed.
+    return math.ceil(allowed - 1e-6)
 
 
 def _fed_until(seen: Seen, rate: float) -> float:

@@ -279,7 +279,8 @@ def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
 def _near(others: Sequence[Observed], jobs: Sequence[Observed]) -> list[Observed]:
     """Return the other jobs of the same period, and at least the NEAR nearest."""
     times = [job.at for job in jobs]
-    since, until = min(times), max(times)
+    since = min(times)
+    until = max(times)
 
     def distance(job: Observed) -> float:
         too_early = since - job.at
@@ -365,15 +366,21 @@ def _conditions(
     jobs: Sequence[Observed], others: Sequence[Observed], knows: Callable[[str], bool]
 ) -> Iterator[Condition]:
     """Yield the conditions that enough of the jobs meet."""
-    fields: set[str] = set()
-    for job in (*jobs, *others):
-        fields.update(job.facts)
-
     share = math.ceil(MIN_SHARE * len(jobs))
     least = max(2, share)
+    fields = filter(knows, _fields_of((*jobs, *others)))
 
-    for field in sorted(filter(knows, fields)):
+    for field in sorted(fields):
         yield from _of_field(field, jobs, others, least)
+
+
+def _fields_of(jobs: Iterable[Observed]) -> set[str]:
+    """Return the fields that any of the jobs has."""
+    fields: set[str] = set()
+    for job in jobs:
+        fields.update(job.facts)
+
+    return fields
 
 
 def _of_field(
@@ -578,13 +585,16 @@ class _Trial(NamedTuple):
     def adds(self, one: _Counted, other: _Counted) -> bool:
         """Return True if `one` still separates the jobs that meet `other`."""
         both = one.both(other)
+        jobs = other.n
+        base = other.base_n
+
         # The difference of the shares, times both numbers of jobs.
-        share = both.n * other.base_n
-        base_share = both.base_n * other.n
-        if share - base_share < MIN_GAP * other.n * other.base_n:
+        share = both.n * base
+        base_share = both.base_n * jobs
+        if share - base_share < MIN_GAP * jobs * base:
             return False
 
-        chance = fisher(both.n, other.n, both.base_n, other.base_n)
+        chance = fisher(both.n, jobs, both.base_n, base)
         return self._is_sure(chance)
 
     def _is_sure(self, chance: float) -> bool:

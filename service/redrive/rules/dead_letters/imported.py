@@ -251,9 +251,14 @@ def _one_of(
     """Return a check for the values of a closed set."""
 
     def check(name: str, value: object) -> Any:
-        if value is not None and value not in choices:
-            raise InvalidJob(name, f"must be one of {', '.join(choices)}")
-        return default if value is None else value
+        if value is None:
+            return default
+
+        if value not in choices:
+            allowed = ", ".join(choices)
+            raise InvalidJob(name, f"must be one of {allowed}")
+
+        return value
 
     return check
 

@@ -85,13 +85,18 @@ def _sum(rows: Iterable[Fields], name: str) -> int:
 
 def owners(pairs: Iterable[Fields]) -> list[Row]:
     """Add up the open dead letters of each owner, the most first; None has no owner."""
-    by_owner: dict[str | None, list[Fields]] = defaultdict(list)
-    for pair in pairs:
-        owner = pair["owner"]
-        by_owner[owner].append(pair)
-
+    by_owner = _by_owner(pairs)
     found = starmap(_of_owner, by_owner.items())
     return sorted(found, key=itemgetter("open"), reverse=True)
+
+
+def _by_owner(pairs: Iterable[Fields]) -> dict[str | None, list[Fields]]:
+    found: dict[str | None, list[Fields]] = defaultdict(list)
+    for pair in pairs:
+        owner = pair["owner"]
+        found[owner].append(pair)
+
+    return found
 
 
 def _of_owner(owner: str | None, pairs: Sequence[Fields]) -> Row:
@@ -401,14 +406,15 @@ def _aligned(section: Section) -> str:
     if not section.rows:
         return f"  {section.empty}"
 
-    columns: list[list[str]] = []
+    rows = zip(*_padded_columns(section), strict=True)
+    return "\n".join(map(_indented, rows))
+
+
+def _padded_columns(section: Section) -> Iterator[list[str]]:
+    """Yield the cells of each column below its title, in its width."""
     for place, name in enumerate(section.columns):
         cells = map(itemgetter(place), section.rows)
-        column = _padded(name, cells, section.right)
-        columns.append(column)
-
-    rows = zip(*columns, strict=True)
-    return "\n".join(map(_indented, rows))
+        yield _padded(name, cells, section.right)
 
 
 def _indented(cells: Iterable[str]) -> str:
@@ -571,8 +577,8 @@ def _slack_part(review: Review) -> str:
 def _fenced(review: Review) -> str:
     """Return the first tables and commands, without backticks that end the fence."""
     tables = map(_titled, review.sections[:2])
-    words = (words for _, words in review.commands[:3])
-    commands = "\n".join(words)
+    first = review.commands[:3]
+    commands = "\n".join(words for _, words in first)
 
     text = "\n\n".join([*tables, commands])
     safe = text.rstrip().replace("`", "'")

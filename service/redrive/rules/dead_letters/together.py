@@ -218,25 +218,28 @@ def _is_proven(leader: Member) -> bool:
 
 def _continue(seen: Seen) -> list[Action]:
     """Start the missing followers, and resume each that a driver paused."""
-    acts: dict[str, Act] = {}
     # A cell that does not answer is not among the members, and is started later.
     followers = seen.cells & seen.members.keys() - {seen.cell}
+    why = _with(seen, None)
+    actions: list[Action] = []
 
     for cell in sorted(followers):
         member = seen.members[cell]
         if member is None:
-            acts[cell] = Act.START
+            actions.append(Action(cell, Act.START, why))
         elif is_held(seen.leader, member):
-            acts[cell] = Act.RESUME
+            actions.append(Action(cell, Act.RESUME, why))
 
-    why = _with(seen, None)
-    return [Action(cell, act, why) for cell, act in acts.items()]
+    return actions
 
 
 def is_held(leader: str, member: Member) -> bool:
     """Return True if a follower was paused because of its leader, and by nobody else."""
-    is_marked = (member.said or "").startswith(_mark(leader))
-    return member.state is State.PAUSED and is_marked
+    if member.state is not State.PAUSED:
+        return False
+
+    said = member.said or ""
+    return said.startswith(_mark(leader))
 
 
 def _with(seen: Seen, why: str | None) -> str:

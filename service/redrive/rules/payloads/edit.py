@@ -211,8 +211,13 @@ def paths(patch: Patch) -> list[str]:
     """Return the paths that a patch changes, without values, for records and people."""
     changed = chain.from_iterable(map(_changed, patch))
     shown = [scrub(path or "/") for path in changed]
-    found = list(dict.fromkeys(shown))
+    found = dict.fromkeys(shown)
 
+    return _bounded(list(found))
+
+
+def _bounded(found: list[str]) -> list[str]:
+    """Return the first MAX_PATHS paths, and how many more there are."""
     more = len(found) - MAX_PATHS
     if more <= 0:
         return found

@@ -279,7 +279,8 @@ def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
         return
 
     given = {name for name, value in job.items() if value is not None}
-    for first, second in (("delay", "run_at"), ("unique_for", "idempotency_key")):
+    exclusive = (("delay", "run_at"), ("unique_for", "idempotency_key"))
+    for first, second in exclusive:
         if {first, second} <= given:
             raise InvalidJob(first, f"give it or {second}, not both")
 

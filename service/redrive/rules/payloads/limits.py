@@ -88,6 +88,7 @@ def check_number(field: str, value: object, low: int, high: int) -> int:
     """Return `value` if it is an int from `low` to `high`, else raise InvalidJob."""
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return int(value)
+
     raise InvalidJob(field, f"must lie between {low} and {high}")
 
 
@@ -263,13 +264,16 @@ def _encode_closely(field: str, value: Any, max_bytes: int) -> str:
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         value = dump(mode="json")
+
     if not isinstance(value, Mapping):
-        raise InvalidJob(field, f"must be an object, not {type(value).__name__}")
+        name = type(value).__name__
+        raise InvalidJob(field, f"must be an object, not {name}")
 
     _check_tree(field, cast("Fields", value))
     body = _encode(value)
-    if len(body) > max_bytes:
-        raise InvalidJob(field, f"{len(body)} bytes, at most {max_bytes}")
+    size = len(body)
+    if size > max_bytes:
+        raise InvalidJob(field, f"{size} bytes, at most {max_bytes}")
 
     return body.decode()
 
@@ -280,12 +284,17 @@ def _check_tree(field: str, root: Fields) -> None:
     while stack:
         path, value, depth = stack.pop()
         if not isinstance(value, _CONTAINERS):
-            if rule := _fault_of_leaf(value):
+            rule = _fault_of_leaf(value)
+            if rule:
                 raise InvalidJob(path, rule)
-        elif depth > MAX_DEPTH:
-            raise InvalidJob(field, f"nested deeper than {MAX_DEPTH} levels")
-        else:
-            stack += _children(path, value, depth + 1)
+
+            continue
+
+        if depth > MAX_DEPTH:
+            rule = f"nested deeper than {MAX_DEPTH} levels"
+            raise InvalidJob(field, rule)
+
+        stack += _children(path, value, depth + 1)
 
 
 def _children(path: str, node: Any, depth: int) -> Iterable[tuple[str, Any, int]]:

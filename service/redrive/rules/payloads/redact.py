@@ -226,10 +226,13 @@ def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator
         items = cast("Fields", value)
         yield from _secret_members(items, declared, hidden=hidden)
     elif isinstance(value, list):
-        for item in cast("list[Any]", value):
+        elements = cast("list[Any]", value)
+        for item in elements:
             yield from _secrets(item, declared, hidden=hidden)
-    elif hidden and value is not None and not isinstance(value, bool):
-        yield str(value)
+    elif hidden:
+        has_text = value is not None and not isinstance(value, bool)
+        if has_text:
+            yield str(value)
 
 
 def _secret_members(
@@ -237,8 +240,12 @@ def _secret_members(
 ) -> Iterator[str]:
     named = _values_by_name(items, declared)
     for key, item in items.items():
-        is_hidden = hidden or is_secret(key, declared) or key in named
-        yield from _secrets(item, declared, hidden=is_hidden)
+        is_named = is_secret(key, declared) or key in named
+        yield from _secrets(
+            item,
+            declared,
+            hidden=hidden or is_named,
+        )
 
 
 @lru_cache(4_096)
@@ -341,11 +348,13 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
 
 
 def _places(form: str, text: str) -> Iterator[Span]:
-    start = text.find(form[:HEAD])
+    head = form[:HEAD]
+    start = text.find(head)
+
     while start >= 0:
         end = _end_of(form, text, start)
         yield (start, end)
-        start = text.find(form[:HEAD], end)
+        start = text.find(head, end)
 
 
 def _forms(secret: str) -> set[str]:
@@ -572,7 +581,9 @@ def _is_signed(text: str) -> bool:
 def _is_iban(text: str) -> bool:
     """Return True if the check digits are right (ISO 7064, mod 97-10)."""
     code = "".join(filter(str.isalnum, text))
+    # The country and the check digits move to the end.
     turned = code[4:] + code[:4]
+    # Letters count from A = 10.
     numbers = (int(sign, 36) for sign in turned)
     digits = "".join(map(str, numbers))
 

@@ -50,4 +50,5 @@ def _text_of(secret: Any) -> Any:
 def _each(shown: list[Any], kept: list[Any]) -> list[Any]:
     if len(shown) != len(kept):  # a field's own serializer changed it
         return shown
+
     return [_revealed(value, twin) for value, twin in zip(shown, kept, strict=True)]

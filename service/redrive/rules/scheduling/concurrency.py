@@ -44,10 +44,13 @@ def of_all(template: str) -> str:
 
 def counts_under(name: str, template: str) -> bool:
     """Return True if a limit of this name applies to the jobs of a template."""
-    pattern = ".+".join(map(re.escape, _FILLED.split(template)))
-    return name in {template, of_all(template)} or bool(
-        re.fullmatch(pattern, name, re.DOTALL)
-    )
+    if name in {template, of_all(template)}:
+        return True
+
+    fixed = _FILLED.split(template)
+    pattern = ".+".join(map(re.escape, fixed))
+    found = re.fullmatch(pattern, name, re.DOTALL)
+    return found is not None
 
 
 def per_second(rate: str) -> float:
