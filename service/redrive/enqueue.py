@@ -417,6 +417,7 @@ class _Rest:
     def _checked(self, jobs: list[tuple[int, Any]]) -> list[CheckedJob]:
         if not self._can_wait:
             return [job for _, job in jobs]
+
         return [checked_at(f"jobs[{n}]", fields) for n, fields in jobs]
 
 

@@ -454,6 +454,13 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
         return
 
     options = set(of_options())
+    faults = _faults(others, settings, options)
+    if faults:
+        raise SettingsError("; ".join(faults))
+
+
+def _faults(others: Sequence[str], settings: set[str], options: set[str]) -> list[str]:
+    """Describe the variables that have no effect: unknown ones, then empty ones."""
     known = sorted(settings | options)
     unknown = [name for name in others if name not in options]
     empty = [name for name in others if name in options and _is_empty(name)]
@@ -461,8 +468,7 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     faults = [_unknown(name, known) for name in unknown]
     faults += map(_empty, empty)
 
-    if faults:
-        raise SettingsError("; ".join(faults))
+    return faults
 
 
 def _is_empty(name: str) -> bool:
@@ -493,16 +499,20 @@ def _looks_ours(name: str, settings: Collection[str]) -> bool:
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    # REDRIVE_KIND is closer to REDRIVE_REDRIVE_KIND than a comparison of letters finds.
-    ending = name.upper().removeprefix(PREFIX.rstrip("_"))
-    suggestion = " or ".join(one for one in known if one.endswith(ending))
-    suggestion = suggestion or nearest(name.upper(), known)
-
+    suggestion = _similar(name.upper(), known)
     hint = "unset it, or name it otherwise"
     if suggestion:
         hint = f"did you mean {suggestion}?"
 
     return f"{name} is not a setting; {hint}"
+
+
+def _similar(name: str, known: Sequence[str]) -> str | None:
+    # REDRIVE_KIND is closer to REDRIVE_REDRIVE_KIND than a comparison of letters finds.
+    ending = name.removeprefix(PREFIX.rstrip("_"))
+    same_ending = [one for one in known if one.endswith(ending)]
+
+    return " or ".join(same_ending) or nearest(name, known)
 
 
 def _name_of(field: str, options: Mapping[str, str]) -> str:

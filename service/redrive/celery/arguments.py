@@ -75,13 +75,14 @@ def _plain(value: Any, depth: int) -> Any:
 
 def _in_parts(value: Any, depth: int) -> Any:
     """Return a value as JSON has it. JSON cannot hold some of its parts."""
+    inside = depth + 1
     if type(value) is dict:
         members = cast("dict[Any, Any]", value).items()
-        return {str(name): _plain(one, depth + 1) for name, one in members}
+        return {str(name): _plain(one, inside) for name, one in members}
 
     if type(value) in {list, tuple}:
         elements = cast("list[Any]", value)
-        return [_plain(one, depth + 1) for one in elements]
+        return [_plain(one, inside) for one in elements]
 
     return _description(value)
 
@@ -119,15 +120,14 @@ def restored(payload: Mapping[str, Any]) -> Arguments:
 
 def _descriptions(path: str, value: Any) -> Iterator[str]:
     """Yield the places of objects that JSON could not hold."""
-    parts: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
-        parts = [(f"{path}.{name}", one) for name, one in members.items()]
         if OBJECT in members:
             yield path
+
+        for name, one in members.items():
+            yield from _descriptions(f"{path}.{name}", one)
     elif isinstance(value, list):
         elements = cast("list[Any]", value)
-        parts = [(f"{path}[{n}]", one) for n, one in enumerate(elements)]
-
-    for place, one in parts:
-        yield from _descriptions(place, one)
+        for n, one in enumerate(elements):
+            yield from _descriptions(f"{path}[{n}]", one)

@@ -89,16 +89,26 @@ def _send(conn: Any, spool: Spool, found: Sequence[Filed]) -> int:
         spool.remove(one.path for one in records)
         sent.extend(records)
 
-    take_apart(found, write, lambda one, error: _set_aside(spool, one.path, error))
+    def set_aside(one: Filed, error: Exception) -> None:
+        _set_aside(spool, one.path, error)
+
+    take_apart(found, write, set_aside)
     return len(sent)
 
 
 def _write(conn: Any, records: Sequence[Record]) -> None:
     letters = [read_letter(record) for record in records if record.letter]
-    outcomes: list[Any] = [record.outcome for record in records if record.outcome]
     if letters:
-        take(conn, SOURCE, letters, why=WHY, actor=SOURCE, is_live=True)
+        take(
+            conn,
+            SOURCE,
+            letters,
+            why=WHY,
+            actor=SOURCE,
+            is_live=True,
+        )
 
+    outcomes: list[Any] = [record.outcome for record in records if record.outcome]
     if outcomes:
         enqueue_many(conn, outcomes)
         _dismiss_late(conn, outcomes)
@@ -109,22 +119,27 @@ def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
     ends = [outcome["payload"] for outcome in outcomes]
     succeeded = [end for end in ends if end["outcome"] == "succeeded"]
 
+    late = _late(conn, succeeded)
+    if late:
+        dismiss(conn, sorted(late), actor=SOURCE, why=LATE)
+
+
+def _late(conn: Any, succeeded: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Return the open dead letters of tasks that have succeeded."""
     jobs = [end["job"] for end in succeeded]
     sends = [end["send"] for end in succeeded]
 
     # Who can write to the broker can forge a mark, but does not know the token.
     tokens = {(end["job"], end["token"]) for end in succeeded}
     late: set[int] = set()
-    found = rows(conn, _OPEN, jobs, sends, f"{PREFIX}%")
 
-    for row in found:
+    for row in rows(conn, _OPEN, jobs, sends, f"{PREFIX}%"):
         job = row["id"]
         token = token_of(job, row)
         if (job, token) in tokens:
             late.add(job)
 
-    if late:
-        dismiss(conn, sorted(late), actor=SOURCE, why=LATE)
+    return late
 
 
 _OPEN: LiteralString = """

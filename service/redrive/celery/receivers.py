@@ -214,8 +214,12 @@ def _arguments(message: Any) -> Arguments:
         described = {OBJECT: f"arguments as {message.content_type}, not read"}
         return Arguments([described], {})
 
-    payload: Any = message.payload
-    if isinstance(payload, dict):  # the first version of Celery's protocol
+    return _of_payload(message.payload)
+
+
+def _of_payload(payload: Any) -> Arguments:
+    """Return the arguments of a payload in either version of Celery's protocol."""
+    if isinstance(payload, dict):  # the first version
         task = cast("dict[str, Any]", payload)
         return Arguments(task.get("args") or [], task.get("kwargs") or {})
 

@@ -131,7 +131,11 @@ def read_bundle(content: bytes, name: str) -> Bundle:
 
 def _check_years(bundle: Bundle, name: str) -> None:
     """Raise SettingsError if a clock cannot be set to a time of the bundle."""
-    if not {bundle.created_at.year, bundle.started_at.year} <= {*NEAR_YEARS}:
+    years = {
+        bundle.created_at.year,
+        bundle.started_at.year,
+    }
+    if not years <= {*NEAR_YEARS}:
         msg = f"{name}: created_at or started_at is not in a year from 1971 to 8999"
         raise SettingsError(msg)
 

@@ -83,10 +83,11 @@ def _refuse_calls(libc: ctypes.CDLL) -> int:
 
     # `code` must live until the call, because the program has only its address.
     code = ctypes.create_string_buffer(steps)
+    address = ctypes.addressof(code)
     count = len(steps) // STEP_BYTES
-    program = struct.pack("HxxxxxxP", count, ctypes.addressof(code))
-    call = libc.syscall(seccomp, FILTER_MODE, NEW_LISTENER, program)
+    program = struct.pack("HxxxxxxP", count, address)
 
+    call = libc.syscall(seccomp, FILTER_MODE, NEW_LISTENER, program)
     return _called("seccomp", call)
 
 

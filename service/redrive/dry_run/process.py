@@ -85,8 +85,10 @@ class ConfinedProcess:
     def _listen(self, stack: contextlib.ExitStack) -> None:
         """Watch the process: its output, its messages, and its refused calls."""
         self._errors = -1
-        if self._process.stderr:
-            self._errors = stack.enter_context(self._process.stderr).fileno()
+        stderr = self._process.stderr
+        if stderr:
+            stack.enter_context(stderr)
+            self._errors = stderr.fileno()
             os.set_blocking(self._errors, False)
 
         self._listener = self._received_listener()
@@ -117,10 +119,15 @@ class ConfinedProcess:
             writes: also wait until the channel can be written to.
         """
         channel = self.channel.fileno()
-        self._poll.modify(channel, select.POLLIN | (select.POLLOUT if writes else 0))
+        events = select.POLLIN
+        if writes:
+            events |= select.POLLOUT
+
+        self._poll.modify(channel, events)
+        milliseconds = max(0.0, seconds) * 1000
         is_ready = False
 
-        for fd, event in self._poll.poll(max(0.0, seconds) * 1000):
+        for fd, event in self._poll.poll(milliseconds):
             if fd == channel:
                 is_ready = True
             elif not event & select.POLLIN:
@@ -139,6 +146,7 @@ class ConfinedProcess:
             fcntl.ioctl(self._listener, RECEIVE, call)
             self.calls += 1
 
+            # The kernel matches the answer to the call by this number.
             number = int.from_bytes(call[:8], sys.byteorder)
             refusal = REFUSAL.pack(number, 0, -errno.EPERM, 0)
             fcntl.ioctl(self._listener, SEND, refusal)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import UTC, datetime
 from pprint import pformat
 from typing import Any
 
@@ -92,8 +92,8 @@ def _past(bundle: Bundle, seed: str) -> Iterator[str]:
     """Yield the arguments of `Past`."""
     past = bundle.past(seed)
     if past.time is not None:
-        text = repr(past.time.astimezone(UTC)).replace("datetime.datetime", "datetime")
-        yield "time=" + text.replace("datetime.timezone.utc", "UTC")
+        time = _instant(past.time)
+        yield f"time={time}"
 
     yield f"seed={seed!r}"
     if past.attempt > 1:
@@ -120,7 +120,20 @@ def _options(bundle: Bundle) -> Iterator[str]:
             yield f", {name}={value!r}"
 
 
+def _instant(time: datetime) -> str:
+    """Return an instant as Python source that imports `datetime` and `UTC`."""
+    text = repr(time.astimezone(UTC))
+    text = text.replace("datetime.datetime", "datetime")
+
+    return text.replace("datetime.timezone.utc", "UTC")
+
+
 def _literal(value: Any, indent: int) -> str:
     """Return a JSON value as Python source, indented for its place."""
-    text = pformat(value, width=WIDTH - indent, sort_dicts=False)
-    return text.replace("\n", "\n" + " " * (indent + 11))
+    text = pformat(
+        value,
+        width=WIDTH - indent,
+        sort_dicts=False,
+    )
+    margin = " " * (indent + 11)
+    return text.replace("\n", f"\n{margin}")

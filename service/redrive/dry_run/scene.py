@@ -102,7 +102,8 @@ def main(arguments: list[str]) -> int:
     with socket.socket(fileno=fd) as channel:
         try:
             handlers = load(request.handlers, "--handlers")
-            limit = seconds(handlers.known(request.bundle.kind).policy.timeout)
+            handler = handlers.known(request.bundle.kind)
+            limit = seconds(handler.policy.timeout)
             channel.sendall(b'{"seconds": %f}\n' % limit)
             result = perform(request, handlers)
         except (RedriveError, LookupError) as error:
@@ -127,7 +128,8 @@ def perform(request: Request, handlers: Handlers) -> Result:
     errors = _Errors()
     result = _run(request, handlers, errors)
     if request.debug and errors.last is not None:
-        with request.bundle.past(result.seed).restored():
+        past = request.bundle.past(result.seed)
+        with past.restored():
             pdb.post_mortem(errors.last.__traceback__)
 
     if request.test and result.is_same:
@@ -169,7 +171,13 @@ def _attempt(bundle: Bundle, handlers: Handlers, seed: str, errors: _Errors) -> 
 
     with past.restored():
         untouched = _states_of_ours()
-        settlement = asyncio.run(_settled(handlers, batch, past.seed_of_job, errors))
+        attempt = _settled(
+            handlers,
+            batch,
+            past.seed_of_job,
+            errors,
+        )
+        settlement = asyncio.run(attempt)
         errors.drew = random.getstate() not in untouched
 
     return _result(bundle, settlement, seed)

@@ -125,11 +125,7 @@ class _Trial:
             self._count_failure(row, failure)
 
     def _count_failure(self, row: Fields, failure: Fields) -> None:
-        cause = failure["error_class"]
-        if message := failure["message"]:
-            cause = f"{cause}: {message}"
-
-        cause = cause[:MAX_CAUSE]
+        cause = _cause_of(failure)
         failed = self.tried.failed
         failed[cause] = failed.get(cause, 0) + 1
 
@@ -161,6 +157,15 @@ class _Trial:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
+
+
+def _cause_of(failure: Fields) -> str:
+    cause = failure["error_class"]
+    message = failure["message"]
+    if message:
+        cause = f"{cause}: {message}"
+
+    return cause[:MAX_CAUSE]
 
 
 def _made_up(error_class: str, message: str, kind: str) -> Fields:

@@ -81,14 +81,24 @@ def find_ended(
     Args:
         after: `place` of the last job already seen; None = from the newest.
     """
-    if set(chosen.state) & ENDED and not _needs_failures(chosen):
-        found = _matching(conn, chosen, after)
-        yield from map(_listed, islice(found, chosen.limit))
+    is_of_ended = set(chosen.state) & ENDED
+    if not is_of_ended or _needs_failures(chosen):
+        return
+
+    found = _matching(conn, chosen, after)
+    first = islice(found, chosen.limit)
+    yield from map(_listed, first)
 
 
 def _needs_failures(chosen: JobFilter) -> bool:
     """Return True for a filter on failures, which the history of a job does not have."""
-    return any((chosen.reason, chosen.category, chosen.error_class, chosen.group))
+    of_failures = (
+        chosen.reason,
+        chosen.category,
+        chosen.error_class,
+        chosen.group,
+    )
+    return any(of_failures)
 
 
 def _matching(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[Row]:

@@ -57,9 +57,8 @@ def page(
         return _named(conn, live, most)
 
     found = _live(conn, live, after, most, seconds)
-    if found.place is not None:
-        return found
-    if len(found.rows) >= most:
+    has_more = found.place is not None
+    if has_more or len(found.rows) >= most:
         return found
 
     left = most - len(found.rows)
@@ -112,7 +111,13 @@ def _live(
 
         chosen = replace(chosen, queue=queues)
 
-    found, place = _walked(conn, chosen, after, most, seconds)
+    found, place = _walked(
+        conn,
+        chosen,
+        after,
+        most,
+        seconds,
+    )
     if len(found) > most:
         place = found[most - 1]["place"]
 

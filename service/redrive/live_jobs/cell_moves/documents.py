@@ -62,12 +62,14 @@ def renumbered(data: str, old: int, new: int, keyring: Keyring | None) -> str:
 def _resealed(data: str, old: int, new: int, keyring: Keyring | None) -> str:
     document = _decode(data, type=_Document)
     for row in _with_payload(document):
-        row.update(_payload_again(row, old, keyring))
+        payload = _payload_again(row, old, keyring)
+        row.update(payload)
 
+    ids = (old, new)
     for name, (what, column) in _NOTED.items():
         rows = getattr(document, name)
         for row in rows:
-            row[column] = _noted_again(row, what, column, (old, new), keyring)
+            row[column] = _noted_again(row, what, column, ids, keyring)
 
     return _encode(document).decode()
 

@@ -59,7 +59,8 @@ def look(source: Connection, there: Connection | None, number: UUID) -> Returned
         names = list(map(str, ids))
         came = value(there, _CAME, number, names)
 
-    return Returned(put_back=len(ids) - came, there=came)
+    left = len(ids) - came
+    return Returned(put_back=left, there=came)
 
 
 def run(

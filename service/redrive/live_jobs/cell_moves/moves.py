@@ -362,10 +362,8 @@ def _carry(
     source: Connection, there: Connection, move: Move, number: UUID, done: Done
 ) -> Iterator[Done]:
     """Put in and drop all documents that are ready."""
-    while batch := source.execute(
-        _READY,
-        (number, move.key, move.key, CHUNK),
-    ).fetchall():
+    parameters = (number, move.key, move.key, CHUNK)
+    while batch := source.execute(_READY, parameters).fetchall():
         new = _put_in(there, move, number, dict(batch))
         yield done
         drop(source, number, new)

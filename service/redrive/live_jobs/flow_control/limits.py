@@ -1,5 +1,6 @@
 """Read and set limits, with their numbers of running and waiting jobs."""
 
+from collections.abc import Collection
 from typing import LiteralString
 
 from redrive.database.rows import Connection, column, rows, value
@@ -30,12 +31,16 @@ def unused(conn: Connection, name: str) -> str | None:
     if any(counts_under(name, one) for one in known):
         return None
 
+    hint = suggestion(name, _without_keys(known))
+    return f"no handler has jobs that count under {name!r} yet{hint}"
+
+
+def _without_keys(known: Collection[str]) -> list[str]:
+    """Return the names without a key, and for each template the limit of all keys."""
     of_all_keys = {of_all(one) for one in known}
     plain = {one for one in known if "{" not in one}
-    likely = sorted(of_all_keys | plain)
-    hint = suggestion(name, likely)
 
-    return f"no handler has jobs that count under {name!r} yet{hint}"
+    return sorted(of_all_keys | plain)
 
 
 def put(  # noqa: PLR0913 # a limit, and who sets it

@@ -90,20 +90,7 @@ class Surroundings:
         workers = rows(conn, _WORKERS)
         self._names = {row["id"]: row["name"] for row in workers}
         self._progress = {row["id"]: _progress(row) for row in workers}
-
-        pauses = {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)}
-        breakers = records(conn, Breaker, _BREAKERS)
-        found = conn.execute(_SEEN).fetchone()
-        now, seen = found or (datetime.now(UTC), None)
-
-        self.around = Around(
-            now=now.astimezone(UTC),
-            pauses=pauses,
-            breakers={breaker.name: breaker for breaker in breakers},
-            workers=_workers(workers, is_alive=True),
-            gone=_workers(workers, is_alive=False),
-            seen=seen,
-        )
+        self.around = _around(conn, workers)
 
     def name(self, worker: int | None) -> str | None:
         """Return the name of a worker by its identity."""
@@ -223,6 +210,23 @@ class Surroundings:
 
     def _ahead(self, row: Fields) -> int:
         return value(self._conn, _AHEAD, **row, most=MOST_AHEAD) or 0
+
+
+def _around(conn: Connection, workers: Sequence[Fields]) -> Around:
+    """Read the pauses and the breakers, and add the workers."""
+    pauses = {row["queue"]: _pause(row) for row in rows(conn, _PAUSES)}
+    breakers = records(conn, Breaker, _BREAKERS)
+    found = conn.execute(_SEEN).fetchone()
+    now, seen = found or (datetime.now(UTC), None)
+
+    return Around(
+        now=now.astimezone(UTC),
+        pauses=pauses,
+        breakers={breaker.name: breaker for breaker in breakers},
+        workers=_workers(workers, is_alive=True),
+        gone=_workers(workers, is_alive=False),
+        seen=seen,
+    )
 
 
 def _workers(rows: Iterable[Fields], *, is_alive: bool) -> list[Worker]:
