@@ -119,7 +119,8 @@ class Keyring:
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
         self.ids = tuple(keys)
         self._first = keys[self.ids[0]]
-        self.secrets = frozenset(_to_text(key).rstrip("=") for key in keys.values())
+        texts = map(_to_text, keys.values())
+        self.secrets = frozenset(text.rstrip("=") for text in texts)
         """Return the keys in their written form, for code that removes secrets from texts."""
 
     def seal(self, plain: bytes, *where: str) -> dict[str, Any]:
@@ -228,8 +229,8 @@ class Keyring:
         random = _to_text(os.urandom(SALT_BYTES))
         digest = whose.digest(second, random)
         salt = f"{VERSION}{second}.{random}.{digest}"
-        envelope = self.seal(payload, "payload", whose.kind, salt)
 
+        envelope = self.seal(payload, "payload", whose.kind, salt)
         return envelope, {MARK: salt}
 
     def with_digest(self, envelope: dict[str, Any], plain: Any) -> dict[str, Any]:
@@ -242,7 +243,12 @@ class Keyring:
     def digest(self, plain: Any) -> str:
         """Return a keyed digest: equal for equal values, useless without the key."""
         text = msgspec.json.encode(plain, order="sorted")
-        return _to_text(hmac.digest(self._first, b"unique " + text, "sha256"))
+        digest = hmac.digest(
+            self._first,
+            b"unique " + text,
+            "sha256",
+        )
+        return _to_text(digest)
 
     def seal_failure(
         self, record: Mapping[str, Any], job: int, delivery: int
@@ -435,6 +441,7 @@ def _is_bound(salt: str, whose: Whose) -> bool:
 
     if f"{version}." != VERSION:
         return False
+
     return digest == whose.digest(second, random)
 
 

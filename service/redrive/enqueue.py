@@ -331,19 +331,20 @@ def _jobs_at_once(chunk: list[CheckedJob]) -> int:
 
 def _columns(jobs: list[CheckedJob]) -> str:
     """Return jobs as enqueue_many_v1 takes them: one array for each field in use."""
+    members = ",".join(_members(jobs))
+    return f"{{{members}}}"
+
+
+def _members(jobs: list[CheckedJob]) -> Iterator[str]:
     rows = [job.values() for job in jobs]
     columns = zip(*rows, strict=True)
-    parts: list[str] = []
-
     parameters = PARAMETERS.items()
+
     for (name, field), values in zip(parameters, columns, strict=True):
         is_in_use = values.count(field.default) < len(values)
         if is_in_use:
             column = _column(field.type, values)
-            parts.append(f'"{name}":{column}')
-
-    members = ",".join(parts)
-    return f"{{{members}}}"
+            yield f'"{name}":{column}'
 
 
 def _column(type_of: FieldType, values: tuple[Any, ...]) -> str:

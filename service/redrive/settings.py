@@ -526,13 +526,17 @@ def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
     rule = f"it must be {_allowed(field)}. {field.description}"
 
     shown = _name_of(name, options)
-    words = name.split("_")
-    is_secret = not {"url", "key", "secret"}.isdisjoint(words)
-    if is_secret:
+    if _is_secret(name):
         return f"{shown} {rule}"
 
     value = first.get("input")
     return f"{shown} is {value!r}; {rule}"
+
+
+def _is_secret(field: str) -> bool:
+    """Return True if errors must not show the value of a field."""
+    words = field.split("_")
+    return not {"url", "key", "secret"}.isdisjoint(words)
 
 
 def _allowed(field: FieldInfo) -> str:

@@ -72,12 +72,15 @@ class ConfinedRunner:
                 if isinstance(message, Hello):
                     return
 
+        raise CannotConfine(self._no_import())
+
+    def _no_import(self) -> str:
         # A runner's own messages have no secrets; other output may have some.
         _, _, own_message = self._process.last_words().partition("redrive: ")
         why = own_message or Crash(self.status())
         how = "without outgoing calls" if self.calls else "where nothing can leave"
-        msg = f"--try: the handlers cannot be imported {how}: {why}"
-        raise CannotConfine(msg)
+
+        return f"--try: the handlers cannot be imported {how}: {why}"
 
     def run(self, work: Work, queue: str, seconds: float) -> Report | None:
         """Run an attempt of a job and return its failure; None = the handler returned.

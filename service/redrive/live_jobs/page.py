@@ -121,9 +121,12 @@ def _live(
     if len(found) > most:
         place = found[most - 1]["place"]
 
+    return Page(_described(conn, found[:most]), place)
+
+
+def _described(conn: Connection, found: list[Row]) -> list[Row]:
     around = Surroundings(conn)
-    shown = all_described(conn, found[:most], around)
-    return Page(list(shown), place)
+    return list(all_described(conn, found, around))
 
 
 def _queues_of(conn: Connection, chosen: JobFilter) -> list[str]:

@@ -13,9 +13,7 @@ def remarks(conn: Connection, queue: str | None, kinds: Iterable[str]) -> list[s
         return []
 
     going = f"they go to the queue {queue}"
-    live = Surroundings(conn).around.workers
-    workers = [worker for worker in live if worker.serves(queue)]
-
+    workers = _serving(conn, queue)
     unique = sorted(set(kinds))
     without = [kind for kind in unique if not _is_handled(kind, workers)]
     if workers and not without:
@@ -23,6 +21,11 @@ def remarks(conn: Connection, queue: str | None, kinds: Iterable[str]) -> list[s
 
     names = ", ".join(without) or "any kind"
     return [going, f"no live worker works on {names} in the queue {queue}"]
+
+
+def _serving(conn: Connection, queue: str) -> list[Worker]:
+    live = Surroundings(conn).around.workers
+    return [worker for worker in live if worker.serves(queue)]
 
 
 def _is_handled(kind: str, workers: Iterable[Worker]) -> bool:

@@ -506,4 +506,6 @@ def _seconds_until(date: str) -> float | None:
 
 def _hash(*parts: str) -> str:
     # A message may have lone surrogates, which UTF-8 cannot encode.
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
+    text = "\n".join(parts).encode("utf-8", "replace")
+    digest = hashlib.sha256(text)
+    return digest.hexdigest()[:16]

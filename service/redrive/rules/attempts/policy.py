@@ -183,12 +183,14 @@ class Policy:
                 raise ValueError(msg)
 
     def _check_durations(self) -> None:
-        if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
-            msg = f"Policy(timeout={self.timeout}): must be more than 0 and at most 7 days"
+        timeout = self.timeout
+        if not 0 < seconds(timeout) <= MAX_TIMEOUT:
+            msg = f"Policy(timeout={timeout}): must be more than 0 and at most 7 days"
             raise ValueError(msg)
 
-        if self.window is not None and not 0 < seconds(self.window) <= MAX_WINDOW:
-            msg = f"Policy(window={self.window}): must be more than 0 and at most 366 days"
+        window = self.window
+        if window is not None and not 0 < seconds(window) <= MAX_WINDOW:
+            msg = f"Policy(window={window}): must be more than 0 and at most 366 days"
             raise ValueError(msg)
 
         _check_backoff(*_common_backoff(self))

@@ -489,6 +489,7 @@ def _fed_until(seen: Seen, rate: float) -> float:
     fed_at = max(seen.fed_at or 0.0, seen.now)
     if fed_at > latest:  # the clock was set back
         return seen.now
+
     return fed_at
 
 

@@ -515,6 +515,7 @@ def _more(counted: _Counted, jobs: int, others: int) -> float:
     """Return G if the jobs meet the condition more often than the others, else 0."""
     if counted.n * others <= counted.base_n * jobs:
         return 0.0
+
     return g_test(counted.n, jobs, counted.base_n, others)
 
 
@@ -580,6 +581,7 @@ class _Trial(NamedTuple):
         has_one_field = one.condition.field == other.condition.field
         if has_one_field:
             return False
+
         return self.adds(one, other) and self.adds(other, one)
 
     def adds(self, one: _Counted, other: _Counted) -> bool:

@@ -100,12 +100,7 @@ def read(fields: Fields, source: str) -> Imported:
             which.
     """
     _check_names(fields)
-    death: dict[str, Any] = {}
-    for name, check in _CHECKS.items():
-        death[name] = check(name, fields.get(name))
-
-    _check_order(death["created_at"], death["died_at"])
-
+    death = _death(fields)
     job = _job(fields, source, death["source_id"])
     contents = [fields.get("payload"), fields.get("headers")]
     secrets = secret_values(contents)
@@ -126,6 +121,16 @@ def _check_names(fields: Fields) -> None:
     for name in fields:
         if name not in known:
             raise InvalidJob(name, f"unknown field; {nearest_or_all(name, known)}")
+
+
+def _death(fields: Fields) -> dict[str, Any]:
+    """Return the checked fields about the death."""
+    death: dict[str, Any] = {}
+    for name, check in _CHECKS.items():
+        death[name] = check(name, fields.get(name))
+
+    _check_order(death["created_at"], death["died_at"])
+    return death
 
 
 def _check_order(created_at: datetime | None, died_at: datetime | None) -> None:
@@ -268,6 +273,7 @@ def _source_id(name: str, value: object) -> str | None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if is_number:
         return check_text(name, str(value))
+
     return check_text(name, value)
 
 

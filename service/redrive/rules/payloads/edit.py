@@ -122,7 +122,8 @@ def _check(where: str, operation: Any) -> None:
     name = members.get("op")
     if not isinstance(name, str) or name not in NEEDS:
         where += ".op"
-        raise InvalidJob(where, f"must be one of {', '.join(NEEDS)}")
+        known = ", ".join(NEEDS)
+        raise InvalidJob(where, f"must be one of {known}")
 
     for member in NEEDS[name]:
         if member not in members:

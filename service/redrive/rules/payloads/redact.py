@@ -274,6 +274,7 @@ def _are_secret(words: list[str]) -> bool:
         last = singular[-2:-1]
     else:
         last = singular[-1:]
+
     pairs = map(" ".join, pairwise(singular))
 
     return (
@@ -458,6 +459,7 @@ def _end_of_line(text: str, found: re.Match[str]) -> int:
     end = re.compile(f"[{stops}]").search(text, found.end())
     if end is None:
         return len(text)
+
     return end.start()
 
 

@@ -26,7 +26,6 @@ class KnownKinds:
         """Learn a runner's kinds. Returns True if the worker must register again."""
         old_kinds = self._kinds.keys()
         old_holds = self.holds()
-
         self._keep(kinds)
 
         has_other_kinds = kinds.keys() != old_kinds

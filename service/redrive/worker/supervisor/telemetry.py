@@ -284,8 +284,7 @@ class Telemetry:
         reason = report.reason or "other"
 
         if outcome is Outcome.RETRY:
-            labels = (queue, held.kind, reason)
-            metrics.retries.add(labels)
+            metrics.retries.add((queue, held.kind, reason))
         elif outcome is Outcome.RELEASE:
             metrics.released.add((queue, reason))
         elif outcome is Outcome.DEAD_LETTER and not _was_redriven(held):

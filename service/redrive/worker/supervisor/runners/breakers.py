@@ -243,7 +243,9 @@ class Breakers:
         if not to_blame or is_used_up or _is_for_good(report):
             return report
 
-        wait = _longest_wait(to_blame)
+        now = time.monotonic()
+        waits = [one.open_until - now for one in to_blame]
+        wait = max(0.0, *waits)
         refunded = _refunded(report, wait, refunds)
         failure = _without_wait(report.failure, extras.retried_for)
 
@@ -329,13 +331,6 @@ class Breakers:
             for name, standing in self._standing.items()
             if not standing.is_closed
         }
-
-
-def _longest_wait(open_breakers: Iterable[Standing]) -> float:
-    """Return the seconds until all breakers let a probe through."""
-    now = time.monotonic()
-    waits = [one.open_until - now for one in open_breakers]
-    return max(0.0, *waits)
 
 
 def _refunded(report: Report, wait: float, refunds: int) -> Report:
