@@ -45,6 +45,17 @@ def test_a_job_that_somebody_holds_or_whose_queue_is_paused_is_not_due(
     assert due(database, None, None) == []
 
 
+def test_the_pause_of_another_queue_or_an_earlier_one_hides_no_due_job(
+    database: Database,
+) -> None:
+    make_job(database.conn, queue="mail")
+    database.rows("select redrive.pause_v1('pay', 'ada', 'why')")
+    database.rows("select redrive.pause_v1('mail', 'ada', 'why')")
+    database.rows("select redrive.resume_v1('mail', 'ada', 'why')")
+
+    assert due(database, None, None) == ["mail"]
+
+
 def test_a_due_job_behind_a_thousand_of_another_kind_is_found(
     database: Database,
 ) -> None:
