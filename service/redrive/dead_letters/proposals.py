@@ -19,6 +19,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.grouping import groups
 from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
+from redrive.rules.dead_letters.together import REASON_LENGTH
 from redrive.rules.payloads import edit as rules
 from redrive.rules.payloads.edit import Patch
 from redrive.rules.rows import Fields, Row
@@ -290,4 +291,4 @@ def reason(proposal: Fields, why: str) -> str:
     proposer = proposal["proposed_by"]
 
     # As much as the audit log keeps.
-    return f"proposal {number} of {proposer}: {why}"[:2000]
+    return f"proposal {number} of {proposer}: {why}"[:REASON_LENGTH]

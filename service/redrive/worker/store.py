@@ -292,18 +292,8 @@ def register(conn: Connection, worker: Registration) -> int:
     holds = list(worker.holds) or None
     about = worker.name, worker.version, worker.ttl
 
-    return (
-        value(
-            conn,
-            _REGISTER,
-            *about,
-            kinds,
-            queues,
-            depends_on,
-            holds,
-        )
-        or 0
-    )
+    identity = value(conn, _REGISTER, *about, kinds, queues, depends_on, holds)
+    return identity or 0
 
 
 def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
@@ -674,15 +664,8 @@ def declare_schedules(
         rows.append(asdict(schedule) | {"payload": payload})
 
     query: LiteralString = "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)"
-    return bool(
-        value(
-            conn,
-            query,
-            worker,
-            version,
-            Jsonb(rows),
-        )
-    )
+    is_alive = value(conn, query, worker, version, Jsonb(rows))
+    return bool(is_alive)
 
 
 def due_schedules(conn: Connection) -> list[DueSchedule]:
