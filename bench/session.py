@@ -53,10 +53,7 @@ class Session:
 
     def _environment(self, **more: str) -> dict[str, str]:
         url = self.server.url_of(self.database)
-        own = {
-            "BENCH_URL": url,
-            "BENCH_PROGRESS": str(self._progress),
-        }
+        own = {"BENCH_URL": url, "BENCH_PROGRESS": str(self._progress)}
         return (
             os.environ
             | own

@@ -90,25 +90,31 @@ grant execute on function redrive.owner_of_v1(text, text)
 to redrive_viewer, redrive_worker, redrive_operator;
 
 grant select on redrive.totals to redrive_viewer, redrive_worker, redrive_operator;
--- Deaths in each of the last sixty minutes, for the chart of the console's overview.
-grant select on redrive.samples to redrive_viewer, redrive_operator;
 -- It quotes failure messages, so viewers may not read it.
 grant select on redrive.grouped to redrive_worker, redrive_operator;
 grant execute on function
     redrive.depths_v1(), redrive.added_per_minute_v1(), redrive.oldest_dead_v1(),
-    redrive.oldest_retrying_v1(), redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1(),
+    redrive.oldest_retrying_v1(), redrive.failing_v1(int), redrive.stats_v1(interval), redrive.unhandled_v1(), redrive.names_used_v1(),
     redrive.is_alive_v1(timestamptz, timestamptz, interval),
     redrive.due_v1(text[], text[]), redrive.standing_v1(interval), redrive.lost_workers_v1(),
     redrive.redrive_rates_v1(text[]),
     redrive.read_series_v1(int, timestamptz, timestamptz, interval, text, text, boolean, boolean),
     redrive.read_queue_series_v1(int, timestamptz, timestamptz, interval, text),
+    redrive.unrecorded_v1(timestamptz, timestamptz, interval, text, text, boolean, boolean),
     redrive.read_marks_v1(timestamptz, timestamptz, text, text, int)
 to redrive_viewer, redrive_worker, redrive_operator;
-grant select on redrive.workers, redrive.claims, redrive.queues, redrive.chores,
-    redrive.campaigns, redrive.kind_redrives, redrive.objectives, redrive.kind_objectives, redrive.owners,
-    redrive.retention, redrive.breakers,
+grant select on redrive.workers, redrive.claims, redrive.shown_queues, redrive.chores,
+    redrive.shown_campaigns, redrive.kind_redrives, redrive.objectives, redrive.kind_objectives,
+    redrive.owners, redrive.retention, redrive.shown_breakers,
     redrive.history_queues, redrive.batches, redrive.batch_deltas, redrive.contact
     to redrive_viewer, redrive_worker, redrive_operator;
+-- Viewers read these by the views above, without texts of people and values of payloads.
+grant select on redrive.campaigns, redrive.queues, redrive.breakers
+    to redrive_worker, redrive_operator;
+grant select on redrive.shown_campaigns, redrive.shown_queues, redrive.shown_breakers
+    to redrive_agent;
+grant execute on function redrive.reads_texts_v1()
+    to redrive_viewer, redrive_worker, redrive_operator, redrive_agent;
 -- The console queries with the role of the user who signed in.
 grant select on redrive.ended_sessions to redrive_viewer, redrive_operator;
 grant execute on function redrive.end_session_v1(text) to redrive_viewer, redrive_operator;
@@ -117,28 +123,32 @@ grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.si
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history,
     redrive.audit, redrive.audit_chain, redrive.completions, redrive.groups, redrive.open_groups,
     redrive.edits, redrive.reservoir_samples, redrive.campaign_jobs, redrive.approvals,
-    redrive.heals, redrive.imports, redrive.moves, redrive.moved_jobs
+    redrive.heals, redrive.imports, redrive.held_groups
     to redrive_operator;
--- Any live worker carries out started campaigns, and only step by step.
+-- Only workers carry out started campaigns. The caller of a step decides how many jobs it releases,
+-- so people may not call it.
 grant execute on function
     redrive.live_campaigns_v1(), redrive.look_at_campaign_v1(bigint),
     redrive.step_campaign_v1(bigint, int, text, int, float8, text, float8, float8)
-to redrive_worker, redrive_operator;
+to redrive_worker;
 grant execute on function
     redrive.say_approvals_v1(text[], text[]), redrive.say_heals_v1(text, jsonb),
     redrive.declare_redrives_v1(text[], jsonb),
     redrive.heal_v1(int, float8), redrive.unjudged_v1(int),
-    redrive.judge_v1(text, timestamptz, jsonb, text)
+    redrive.judge_v1(text, timestamptz, jsonb, text), redrive.hold_failing_v1(int),
+    redrive.fixed_v1(), redrive.retry_fixed_v1(text, text, int, float8)
 to redrive_worker;
 grant execute on function
     redrive.handles_v1(text[], text),
     redrive.redrive_obstacle_v2(bigint, int, text, text, text, text, text, text, int, boolean, int,
                                 jsonb),
     redrive.plan_campaign_v1(jsonb, int, text), redrive.leave_out_v1(bigint, int[], text[]),
-    redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
+    redrive.lock_starts_v1(), redrive.start_campaign_v1(bigint, text, text, float8, int, float8, timestamptz, jsonb),
     redrive.pause_campaign_v1(bigint, text, text), redrive.resume_campaign_v1(bigint, text, text),
     redrive.cancel_campaign_v1(bigint, text, text), redrive.holds_v1(jsonb, jsonb, text[]),
-    redrive.groups_named_v1(text),
+    redrive.groups_named_v1(text), redrive.plan_retry_v1(text, text),
+    redrive.hold_group_v1(text, boolean, text, text), redrive.held_until_v1(),
+    redrive.give_up_v1(bigint[], text, text),
     redrive.dismiss_v1(bigint[], text, text),
     redrive.reopen_v1(bigint[], text, text), redrive.reveal_v1(bigint, text, text),
     redrive.edit_v1(bigint[], bytea[], jsonb[], text[], jsonb, text[], text, text),
@@ -153,19 +163,15 @@ grant execute on function
     redrive.pause_v1(text, text, text), redrive.resume_v1(text, text, text),
     redrive.set_history_v1(text, int, text, text),
     redrive.set_lanes_v1(text, int, text, text), redrive.limit_names_v1(text, int, text, text),
-    redrive.import_v1(text, jsonb, text, text), redrive.import_failures_v1(bigint[], jsonb[]),
-    redrive.begin_move_v1(text, text, text, text), redrive.receive_move_v1(uuid, text, text),
-    redrive.movable_v1(text, bigint[]), redrive.take_out_v1(uuid, bigint[], text, text),
-    redrive.take_in_v1(uuid, bigint[]), redrive.put_in_v1(uuid, jsonb, text, text),
-    redrive.put_keys_v1(uuid, jsonb), redrive.drop_moved_v1(uuid, bigint[], bigint[]),
-    redrive.end_move_v1(uuid, boolean), redrive.refuse_move_v1(uuid, text, text, bigint[]),
-    redrive.put_back_v1(uuid, jsonb, text, text), redrive.move_source_v1(text, uuid)
+    redrive.import_v1(text, jsonb, text, text), redrive.import_failures_v1(bigint[], jsonb[])
 to redrive_operator;
 
 -- redrive check names sessions, so that somebody can end the right one.
 grant execute on function
     redrive.health_v1(jsonb), redrive.oldest_transactions_v1(int), redrive.sessions_v1(int)
 to redrive_viewer, redrive_operator;
+-- So does /readyz of a worker.
+grant execute on function redrive.oldest_transactions_v1(int) to redrive_worker;
 grant execute on function
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
     redrive.cancel_v1(bigint[], text, text), redrive.run_now_v1(bigint[], text, text)
@@ -206,10 +212,10 @@ grant execute on function redrive.verify_audit_v1(bigint, int)
 -- change anything, even if the server is broken.
 grant select on redrive.jobs, redrive.dead_letters, redrive.failures, redrive.side_effects,
     redrive.checkpoints, redrive.progress, redrive.results, redrive.history, redrive.audit,
-    redrive.groups, redrive.open_groups, redrive.grouped, redrive.edits,
+    redrive.groups, redrive.open_groups, redrive.held_groups, redrive.grouped, redrive.edits,
     redrive.reservoir_samples, redrive.campaigns, redrive.queues, redrive.workers,
     redrive.claims, redrive.breakers, redrive.totals, redrive.completions,
-    redrive.kind_redrives, redrive.contact
+    redrive.kind_redrives, redrive.kind_objectives, redrive.contact, redrive.imports
     to redrive_agent;
 grant execute on function
     redrive.call_tool_v1(text, text, text, jsonb, int, int),
@@ -221,8 +227,10 @@ grant execute on function
                                 jsonb),
     redrive.walk_jobs_v1(text[], text[], text, int), redrive.live_jobs_v1(bigint[]),
     redrive.read_series_v1(int, timestamptz, timestamptz, interval, text, text, boolean, boolean),
+    redrive.unrecorded_v1(timestamptz, timestamptz, interval, text, text, boolean, boolean),
     redrive.read_marks_v1(timestamptz, timestamptz, text, text, int),
-    redrive.is_alive_v1(timestamptz, timestamptz, interval), redrive.limits_v1(),
+    redrive.is_alive_v1(timestamptz, timestamptz, interval), redrive.failing_v1(int),
+    redrive.held_until_v1(), redrive.limits_v1(),
     redrive.limit_line_v1(bigint[]), redrive.standing_v1(interval),
     redrive.due_v1(text[], text[]), redrive.handles_v1(text[], text)
     to redrive_agent;

@@ -20,7 +20,7 @@ create table redrive.approvals (
     login text not null default session_user,
     at timestamptz not null default clock_timestamp(),
     constraint approvals_pkey primary key (kind),
-    constraint approvals_kind_check check ((kind collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
+    constraint approvals_kind_check check ((kind collate "C") ~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$')
 );
 grant select on redrive.approvals to redrive_operator;
 
@@ -108,10 +108,10 @@ create table redrive.breakers (
     forced_why text,
     changed_at timestamptz not null default clock_timestamp(),
     constraint breakers_pkey primary key (name),
-    constraint breakers_name_check check ((name collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$'),
+    constraint breakers_name_check check ((name collate "C") ~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'),
     constraint breakers_state_check check (state = any (array['closed', 'open', 'half_open']))
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=100);
-grant select on redrive.breakers to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.breakers to redrive_agent, redrive_operator, redrive_worker;
 
 create table redrive.campaign_jobs (
     campaign bigint not null,
@@ -119,6 +119,8 @@ create table redrive.campaign_jobs (
     id bigint not null,
     redrives int not null,
     state text,
+    digest bytea,
+    deliveries int,
     constraint campaign_jobs_pkey primary key (campaign, n)
 ) with (fillfactor=90);
 create index campaign_jobs_redriven_idx on redrive.campaign_jobs (campaign, n) where state =
@@ -177,8 +179,7 @@ create index campaigns_live_idx on redrive.campaigns (id) where planned_login is
     ((state = any (array['waiting', 'canary', 'ramp', 'running'])) or redriven > (succeeded +
     dead_again + cancelled));
 create index campaigns_planned_idx on redrive.campaigns (created_at) where state = 'planned';
-grant select on redrive.campaigns to redrive_agent, redrive_operator, redrive_viewer,
-    redrive_worker;
+grant select on redrive.campaigns to redrive_agent, redrive_operator, redrive_worker;
 
 create table redrive.cancellations (
     job bigint not null,
@@ -236,8 +237,6 @@ create table redrive.completions (
     job bigint not null,
     at timestamptz not null default clock_timestamp(),
     enqueued_at timestamptz,
-    tenant text,
-    is_moved boolean,
     constraint completions_pkey primary key (kind, key)
 );
 create index completions_at_idx on redrive.completions (at);
@@ -393,6 +392,16 @@ create table redrive.failures (
     autovacuum_vacuum_cost_delay=0);
 grant select on redrive.failures to redrive_agent, redrive_encryptor, redrive_operator;
 
+create table redrive.full_scans (
+    queue text not null,
+    priority smallint not null,
+    lane smallint not null,
+    n bigint not null,
+    next_at timestamptz not null,
+    kinds text[],
+    constraint full_scans_pkey primary key (queue, priority, lane, n)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+
 create table redrive.group_deltas (
     fingerprint text not null,
     kind text not null,
@@ -403,7 +412,8 @@ create table redrive.group_deltas (
     version text not null default '',
     added bigint not null,
     opened bigint not null,
-    at timestamptz not null default clock_timestamp()
+    at timestamptz not null default clock_timestamp(),
+    failed bigint not null default 0
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
 alter table redrive.group_deltas replica identity full;
@@ -431,9 +441,12 @@ create table redrive.groups (
     regressed_in text,
     regressed_at timestamptz,
     is_unjudged boolean not null default false,
+    failed bigint not null default 0,
     constraint groups_pkey primary key (fingerprint)
 ) with (fillfactor=50);
 create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
+create index groups_fixed_idx on redrive.groups (fingerprint) where fixed_in is not null and
+    regressed_at is null;
 create index groups_unjudged_idx on redrive.groups (fingerprint) where is_unjudged;
 create trigger groups_came after insert on redrive.groups for each row when (new.open > 0) execute
     function redrive.track_open();
@@ -451,11 +464,23 @@ create table redrive.heals (
     ended_at timestamptz,
     constraint heals_pkey primary key (kind, version),
     constraint heals_canaries_check check (canaries >= 1 and canaries <= 1000),
-    constraint heals_kind_check check ((kind collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$'),
+    constraint heals_kind_check check ((kind collate "C") ~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'),
     constraint heals_max_rate_check check (max_rate > 0::float8),
     constraint heals_version_check check (length(version) >= 1 and length(version) <= 255)
 );
 grant select on redrive.heals to redrive_operator;
+
+create table redrive.held_groups (
+    fingerprint text not null,
+    at timestamptz not null default clock_timestamp(),
+    actor text not null,
+    why text not null,
+    spread interval,
+    constraint held_groups_pkey primary key (fingerprint),
+    constraint held_groups_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint held_groups_why_check check (length(why) >= 1 and length(why) <= 2000)
+);
+grant select on redrive.held_groups to redrive_agent, redrive_operator;
 
 create table redrive.history_default (
     drop_on date not null,
@@ -491,9 +516,21 @@ create table redrive.history_queues (
     days int not null,
     constraint history_queues_pkey primary key (queue),
     constraint history_queues_days_check check (days >= 1 and days <= 400),
-    constraint history_queues_queue_check check ((queue collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
+    constraint history_queues_queue_check check ((queue collate "C") ~
+        '^[A-Za-z][A-Za-z0-9_.-]{0,62}$')
 );
 grant select on redrive.history_queues to redrive_operator, redrive_viewer, redrive_worker;
+
+create table redrive.hot_keys (
+    queue text not null,
+    ordering_key text not null,
+    generation int not null,
+    jobs_from bigint not null,
+    next_from bigint not null,
+    next_xid xid8 not null,
+    moved_at timestamptz not null default clock_timestamp(),
+    constraint hot_keys_pkey primary key (queue, ordering_key)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
 
 create table redrive.imports (
     source text not null,
@@ -505,7 +542,7 @@ create table redrive.imports (
     constraint imports_source_id_check check (length(source_id) >= 1 and length(source_id) <= 255)
 );
 create unique index imports_job_idx on redrive.imports (job);
-grant select on redrive.imports to redrive_operator;
+grant select on redrive.imports to redrive_agent, redrive_operator;
 
 create table redrive.jobs (
     id bigint generated by default as identity not null,
@@ -540,11 +577,12 @@ create table redrive.jobs (
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off, vacuum_index_cleanup=on, fillfactor=90);
 create index jobs_due_idx on redrive.jobs (queue, priority, lane, run_at, id) with
     (deduplicate_items=off) where queue is not null;
+create index jobs_failing_idx on redrive.jobs (fingerprint, queue, run_at) where failed_at is not
+    null;
 create index jobs_ordering_active_idx on redrive.jobs (queue, ordering_key, id) with
     (deduplicate_items=off) where ordering_key is not null and run_at < 'infinity'::timestamptz;
 create index jobs_ordering_idx on redrive.jobs (queue, ordering_key, id) with
     (deduplicate_items=off) where ordering_key is not null;
-create index jobs_retrying_idx on redrive.jobs (queue, run_at) where failed_at is not null;
 create unique index jobs_idempotency_idx on redrive.jobs (kind, idempotency_key) where
     idempotency_key is not null;
 create trigger jobs_admitted after insert on redrive.jobs referencing new table as fresh for each
@@ -570,15 +608,17 @@ create table redrive.kind_objectives (
     value float8 not null,
     constraint kind_objectives_pkey primary key (queue, kind, objective),
     constraint kind_objectives_kind_check check (kind = '*' or (kind collate "C") ~
-        '^[a-z][a-z0-9_.-]{0,62}$'),
-    constraint kind_objectives_objective_check check ( case     when kind = '*' then objective =
-        'dlq_unacknowledged_age_seconds'     else queue <> '*' and (objective = any
-        (array['dlq_added_5m', 'dlq_added_1h', 'page_on_first_dead_letter'])) end),
+        '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'),
+    constraint kind_objectives_objective_check check ( case     when kind = '*' then objective = any
+        (array['dlq_unacknowledged_age_seconds', 'failed_ratio'])     else queue <> '*' and
+        (objective = any (array['dlq_added_5m', 'dlq_added_1h', 'page_on_first_dead_letter',
+        'failed_ratio'])) end),
     constraint kind_objectives_queue_check check (queue = '*' or (queue collate "C") ~
-        '^[a-z][a-z0-9_.-]{0,62}$'),
+        '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'),
     constraint kind_objectives_value_check check (value >= 0::float8 and value < 'Infinity'::float8)
 );
-grant select on redrive.kind_objectives to redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.kind_objectives to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create table redrive.kind_redrives (
     kind text not null,
@@ -589,6 +629,11 @@ create table redrive.kind_redrives (
 );
 grant select on redrive.kind_redrives to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;
+
+create table redrive.lane_marks (
+    n smallint not null,
+    constraint lane_marks_pkey primary key (n)
+);
 
 create table redrive.lanes (
     queue text not null,
@@ -603,16 +648,40 @@ create table redrive.limit_keys (
     name text not null,
     next_at timestamptz not null default '2000-01-01 00:00:00+00'::timestamptz,
     placed_at timestamptz not null default '2000-01-01 00:00:00+00'::timestamptz,
+    slots_from bigint not null default 0,
+    slots_seen bigint not null default 0,
     constraint limit_keys_pkey primary key (name)
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
+
+create table redrive.limit_lines (
+    name text not null,
+    queue text not null,
+    kind text not null,
+    priority smallint not null,
+    due timestamptz not null default '-infinity'::timestamptz,
+    job bigint not null default 0,
+    begun_at timestamptz not null default clock_timestamp()
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
+alter table redrive.limit_lines replica identity full;
+create index limit_lines_name_idx on redrive.limit_lines (name);
+
+create table redrive.limit_paces (
+    name text not null,
+    n bigint not null,
+    next_at timestamptz not null,
+    placed_at timestamptz not null,
+    constraint limit_paces_pkey primary key (name, n)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500,
+    autovacuum_vacuum_cost_delay=0);
 
 create table redrive.limit_slots (
     name text not null,
     job bigint not null,
-    constraint limit_slots_pkey primary key (name, job)
+    id bigint generated always as identity not null,
+    constraint limit_slots_pkey primary key (job, name)
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500,
     autovacuum_vacuum_cost_delay=0);
-create index limit_slots_job_idx on redrive.limit_slots (job);
+create index limit_slots_name_idx on redrive.limit_slots (name, id);
 
 create table redrive.limit_waits (
     job bigint not null,
@@ -660,38 +729,6 @@ create table redrive.migrations (
 grant select on redrive.migrations to redrive_agent, redrive_encryptor, redrive_operator,
     redrive_producer, redrive_viewer, redrive_worker;
 
-create table redrive.move_lock (
-
-);
-alter table redrive.move_lock replica identity full;
-
-create table redrive.moved_jobs (
-    id bigint not null,
-    move uuid not null,
-    at timestamptz not null default clock_timestamp(),
-    queue text not null,
-    ordering_key text,
-    data jsonb,
-    new_id bigint,
-    constraint moved_jobs_pkey primary key (id)
-);
-create index moved_jobs_left_idx on redrive.moved_jobs (move, id) where data is not null;
-grant select on redrive.moved_jobs to redrive_operator;
-
-create table redrive.moves (
-    id uuid not null,
-    tenant text not null,
-    cell text not null,
-    is_incoming boolean not null,
-    started_at timestamptz not null default clock_timestamp(),
-    ended_at timestamptz,
-    constraint moves_pkey primary key (id),
-    constraint moves_cell_check check (length(cell) >= 1 and length(cell) <= 63),
-    constraint moves_tenant_check check (length(tenant) >= 1 and length(tenant) <= 255)
-);
-create unique index moves_open_idx on redrive.moves (tenant, is_incoming) where ended_at is null;
-grant select on redrive.moves to redrive_operator;
-
 create table redrive.name_limits (
     what text not null,
     at_most int not null,
@@ -720,7 +757,7 @@ create table redrive.objectives (
         'dlq_added_1h', 'dlq_oldest_age_seconds', 'dead_ratio', 'ready_age_seconds',
         'page_on_first_dead_letter'])),
     constraint objectives_queue_check check (queue = '*' or (queue collate "C") ~
-        '^[a-z][a-z0-9_.-]{0,62}$'),
+        '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'),
     constraint objectives_value_check check (value >= 0::float8 and value < 'Infinity'::float8)
 );
 grant select on redrive.objectives to redrive_operator, redrive_viewer, redrive_worker;
@@ -744,10 +781,10 @@ create table redrive.owners (
     constraint owners_pkey primary key (queue, kind),
     constraint owners_contact_check check (length(contact) >= 1 and length(contact) <= 255),
     constraint owners_kind_check check (kind = '*' or (kind collate "C") ~
-        '^[a-z][a-z0-9_.-]{0,62}$'),
+        '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'),
     constraint owners_owner_check check ((owner collate "C") ~ '^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$'),
     constraint owners_queue_check check (queue = '*' or (queue collate "C") ~
-        '^[a-z][a-z0-9_.-]{0,62}$')
+        '^[A-Za-z][A-Za-z0-9_.-]{0,62}$')
 );
 grant select on redrive.owners to redrive_operator, redrive_viewer, redrive_worker;
 
@@ -808,9 +845,9 @@ create table redrive.queues (
     paused_why text,
     constraint queues_pkey primary key (queue),
     constraint queues_lanes_check check (lanes >= 1 and lanes <= 256),
-    constraint queues_queue_check check ((queue collate "C") ~ '^[a-z][a-z0-9_.-]{0,62}$')
+    constraint queues_queue_check check ((queue collate "C") ~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$')
 ) with (fillfactor=50);
-grant select on redrive.queues to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
+grant select on redrive.queues to redrive_agent, redrive_operator, redrive_worker;
 
 create table redrive.redrive_lock (
 
@@ -830,6 +867,7 @@ create table redrive.replacements (
     constraint replacements_pkey primary key (id),
     constraint replacements_applied trigger deferrable initially deferred
 );
+create index replacements_xact_idx on redrive.replacements (xact);
 create constraint trigger replacements_applied after insert on redrive.replacements deferrable
     initially deferred for each row execute function redrive.replace_waiting();
 
@@ -878,7 +916,8 @@ create table redrive.running_keys (
     queue text not null,
     ordering_key text not null,
     job bigint not null,
-    constraint running_keys_pkey primary key (queue, ordering_key)
+    generation int not null default 0,
+    constraint running_keys_pkey primary key (queue, ordering_key, generation)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
 create index running_keys_job_idx on redrive.running_keys (job);
@@ -900,7 +939,6 @@ create table redrive.samples (
     dead bigint not null,
     constraint samples_pkey primary key (minute, queue)
 );
-grant select on redrive.samples to redrive_operator, redrive_viewer;
 
 create table redrive.schedule_declarations (
     id bigint generated always as identity not null,
@@ -991,6 +1029,11 @@ create table redrive.snapshots (
     constraint snapshots_one_check check (one)
 ) with (fillfactor=10);
 
+create table redrive.start_lock (
+
+);
+alter table redrive.start_lock replica identity full;
+
 create table redrive.tallies (
     queue text not null,
     kind text not null,
@@ -1053,9 +1096,69 @@ create view redrive.grouped (
     resolved_why text,
     regressed_in text,
     regressed_at timestamptz,
-    since jsonb
+    since jsonb,
+    failed bigint
 );
 grant select on redrive.grouped to redrive_agent, redrive_operator, redrive_worker;
+
+create view redrive.shown_breakers (
+    name text,
+    state text,
+    failures int,
+    successes int,
+    opened int,
+    opened_at timestamptz,
+    open_until timestamptz,
+    changed_at timestamptz,
+    forced_by text,
+    forced_why text
+);
+grant select on redrive.shown_breakers to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
+
+create view redrive.shown_campaigns (
+    id bigint,
+    created_at timestamptz,
+    actor text,
+    why text,
+    filter jsonb,
+    rate float8,
+    matched int,
+    redriven int,
+    blocked jsonb,
+    state text,
+    active_at timestamptz,
+    db_user text,
+    planned_by text,
+    planned_login text,
+    plan jsonb,
+    max_redrives int,
+    canaries int,
+    abort_share float8,
+    not_before timestamptz,
+    conditions jsonb,
+    started_at timestamptz,
+    ended_at timestamptz,
+    said text,
+    step int,
+    place int,
+    succeeded int,
+    dead_again int,
+    cancelled int,
+    proposed_by text
+);
+grant select on redrive.shown_campaigns to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
+
+create view redrive.shown_queues (
+    queue text,
+    lanes smallint,
+    paused_at timestamptz,
+    paused_by text,
+    paused_why text
+);
+grant select on redrive.shown_queues to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create view redrive.totals (
     queue text,
@@ -1077,13 +1180,6 @@ create function redrive.acknowledged_v1(names text[], person text, reason text)
     returns setof text
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set jit = off;
-
-create function redrive.add_documents_v1(documents jsonb)
-    returns bigint[]
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
     set jit = off;
 
 create function redrive.add_limit_v1(ids bigint[], name text)
@@ -1136,6 +1232,39 @@ create function redrive.advance_floors_v1()
     set jit = off;
 grant execute on function redrive.advance_floors_v1 to redrive_worker;
 
+create function redrive.advance_keys_v1(of_queue text, ids bigint[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
+create function redrive.advance_lines_v1(name text)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
+create function redrive.advance_slots_v1(names text[])
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
 create function redrive.agent_name_v1(agent text, person text)
     returns text
     language sql immutable security definer
@@ -1183,13 +1312,6 @@ create function redrive.begin_epoch_v1()
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-
-create function redrive.begin_move_v1(tenant text, cell text, actor text, why text)
-    returns uuid
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.begin_move_v1 to redrive_operator;
 
 create function redrive.begin_run_v1(action text, actor text, why text, n int, detail jsonb)
     returns bigint
@@ -1378,6 +1500,10 @@ create function redrive.contact_now_v1()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
+create function redrive.content_digest_v1(payload jsonb, headers jsonb)
+    returns bytea
+    language sql immutable;
+
 create function redrive.count_buried()
     returns trigger
     language plpgsql security definer
@@ -1489,14 +1615,6 @@ create function redrive.drop_from_history_v1(kept bigint[], ended bigint[], at t
     set enable_seqscan = off
     set jit = off;
 
-create function redrive.drop_moved_v1(move uuid, ids bigint[], new_ids bigint[])
-    returns void
-    language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set jit = off;
-grant execute on function redrive.drop_moved_v1 to redrive_operator;
-
 create function redrive.due_schedules_v1()
     returns table(name text, declaration bigint, cron text, tz text, catch_up text, expected
         timestamptz, next_at timestamptz, after timestamptz, as_of timestamptz)
@@ -1559,13 +1677,6 @@ create function redrive.end_left_open_v1(ids bigint[], deliveries int[])
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.end_left_open_v1 to redrive_worker;
-
-create function redrive.end_move_v1(move uuid, is_incoming boolean)
-    returns boolean
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.end_move_v1 to redrive_operator;
 
 create function redrive.end_run_v1(run bigint)
     returns void
@@ -1648,6 +1759,31 @@ create function redrive.expect_chore_v1(chore text, every interval)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
+create function redrive.failing_causes_v1()
+    returns table(queue text, fingerprints text[])
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set jit = off;
+
+create function redrive.failing_figures_v1(before jsonb, queues text[], pairs jsonb)
+    returns jsonb
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
+create function redrive.failing_v1(most int)
+    returns table(queue text, kind text, fingerprint text, category text, failing bigint, since
+        timestamptz, next_retry timestamptz, sample bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set work_mem = 32MB
+    set jit = off;
+grant execute on function redrive.failing_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
+
 create function redrive.finish_chore_v1(chore text, every interval)
     returns void
     language sql security definer
@@ -1668,6 +1804,14 @@ create function redrive.first_time_v1(key text)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.first_time_v1 to redrive_worker;
+
+create function redrive.fixed_v1()
+    returns table(fingerprint text, fixed_in text[], versions text[])
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.fixed_v1 to redrive_worker;
 
 create function redrive.fold_batches_v1(batch int)
     returns int
@@ -1803,6 +1947,12 @@ create function redrive.forget_names_v1(older_than interval, batch int)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
+create function redrive.forget_recovered_v1(batch int)
+    returns int
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.forget_results_v1(batch int)
     returns int
     language sql security definer
@@ -1863,6 +2013,18 @@ create function redrive.free_slots_v1(ids bigint[])
     set plan_cache_mode = force_generic_plan
     set jit = off;
 
+create function redrive.give_up_v1(ids bigint[], actor text, why text)
+    returns setof bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+grant execute on function redrive.give_up_v1 to redrive_operator;
+
 create function redrive.given_jobs_v1(jobs jsonb)
     returns table(n bigint, kind text, payload jsonb, queue text, run_at timestamptz, priority int,
         max_attempts int, idempotency_key text, ordering_key text, tenant text, expires_in float8,
@@ -1913,6 +2075,11 @@ create function redrive.health_v1(before jsonb)
     set jit = off;
 grant execute on function redrive.health_v1 to redrive_operator, redrive_viewer;
 
+create function redrive.held_until_v1()
+    returns timestamptz
+    language sql immutable;
+grant execute on function redrive.held_until_v1 to redrive_agent, redrive_operator;
+
 create function redrive.held_v1(workers int[])
     returns table(worker int, claim bigint, id bigint, deliveries int)
     language plpgsql stable security definer
@@ -1929,6 +2096,23 @@ create function redrive.hide_messages_v1()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.hide_messages_v1 to redrive_encryptor;
+
+create function redrive.hold_failing_v1(batch int)
+    returns int
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set jit = off;
+grant execute on function redrive.hold_failing_v1 to redrive_worker;
+
+create function redrive.hold_group_v1(fingerprint text, is_held boolean, actor text, why text)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.hold_group_v1 to redrive_operator;
 
 create function redrive.hold_run_v1(name text)
     returns boolean
@@ -1994,6 +2178,13 @@ create function redrive.is_alive_v1(seen_at timestamptz, lost_at timestamptz, tt
     language sql stable;
 grant execute on function redrive.is_alive_v1 to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;
+
+create function redrive.is_failing_v1(fingerprint text)
+    returns boolean
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
 
 create function redrive.is_key_held_v1(queue text, ordering_key text, job bigint)
     returns boolean
@@ -2082,8 +2273,8 @@ create function redrive.kinds_behind_v1(breaker text)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.lane_mark_v1(queue text, priority smallint, lane smallint)
-    returns bigint
+create function redrive.lane_mark_v2(queue text, priority smallint, lane smallint)
+    returns smallint
     language sql immutable;
 
 create function redrive.lane_of_v1(queue text, tenant text)
@@ -2125,7 +2316,7 @@ grant execute on function redrive.limit_line_v1 to redrive_agent, redrive_operat
 
 create function redrive.limit_names_v1(what text, at_most int, actor text, why text)
     returns void
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.limit_names_v1 to redrive_operator;
@@ -2145,10 +2336,18 @@ create function redrive.limit_redrives_v1(ids bigint[])
 create function redrive.limit_room_v1(name text, out slots int, out room int, out rate float8, out
     burst int)
     returns record
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
+create function redrive.limit_rooms_v1(names text[])
+    returns table(number int, name text, slots int, room int, rate float8, burst int, used int)
     language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
 
@@ -2179,7 +2378,7 @@ create function redrive.live_campaigns_v1()
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set jit = off;
-grant execute on function redrive.live_campaigns_v1 to redrive_operator, redrive_worker;
+grant execute on function redrive.live_campaigns_v1 to redrive_worker;
 
 create function redrive.live_jobs_v1(ids bigint[])
     returns table(id bigint, place text, state text, worker int)
@@ -2203,6 +2402,13 @@ create function redrive.lock_limits_v1(names text[])
     set lock_timeout = 50ms
     set jit = off;
 
+create function redrive.lock_starts_v1()
+    returns void
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.lock_starts_v1 to redrive_operator;
+
 create function redrive.look_at_campaign_v1(campaign bigint)
     returns jsonb
     language plpgsql security definer
@@ -2211,7 +2417,7 @@ create function redrive.look_at_campaign_v1(campaign bigint)
     set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.look_at_campaign_v1 to redrive_operator, redrive_worker;
+grant execute on function redrive.look_at_campaign_v1 to redrive_worker;
 
 create function redrive.lost_workers_v1()
     returns bigint
@@ -2241,24 +2447,18 @@ create function redrive.may_change_batch_v1(opened_by text)
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
-create function redrive.movable_v1(tenant text, ids bigint[] default null::bigint[])
-    returns table(id bigint, what text, queue text, ordering_key text, stays text)
-    language plpgsql stable security definer
+create function redrive.mend_lines_v1()
+    returns void
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    set plan_cache_mode = force_custom_plan
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.movable_v1 to redrive_operator;
-
-create function redrive.move_source_v1(cell text, move uuid)
-    returns text
-    language sql immutable security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.move_source_v1 to redrive_operator;
 
 create function redrive.mute_v1(fingerprint text, until timestamptz, actor text, why text)
     returns boolean
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.mute_v1 to redrive_operator;
@@ -2329,7 +2529,8 @@ create function redrive.oldest_transactions_v1(how_many int)
     language sql stable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.oldest_transactions_v1 to redrive_operator, redrive_viewer;
+grant execute on function redrive.oldest_transactions_v1 to redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.open_batch_v1(on_success jsonb, on_end jsonb, close_within interval default
     '1 day'::interval)
@@ -2345,12 +2546,6 @@ create function redrive.open_campaign_v1(actor text, why text, filter jsonb, rat
     int)
     returns bigint
     language sql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-
-create function redrive.open_move_v1(move uuid, is_incoming boolean)
-    returns record
-    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
@@ -2391,6 +2586,10 @@ create function redrive.owner_of_v1(queue text, kind text)
     set jit = off;
 grant execute on function redrive.owner_of_v1 to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;
+
+create function redrive.pace_v1(name text)
+    returns table(n bigint, next_at timestamptz, placed_at timestamptz)
+    language sql stable;
 
 create function redrive.park_behind_key()
     returns trigger
@@ -2449,6 +2648,12 @@ create function redrive.pending_v1(only_queues text[], kinds text[], horizon int
     set jit = off;
 grant execute on function redrive.pending_v1 to redrive_worker;
 
+create function redrive.person_v1(name text)
+    returns text
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
     returns jsonb
     language plpgsql security definer
@@ -2457,6 +2662,14 @@ create function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor t
     set work_mem = 64MB
     set jit = off;
 grant execute on function redrive.plan_campaign_v1 to redrive_operator;
+
+create function redrive.plan_retry_v1(fingerprint text, actor text)
+    returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set jit = off;
+grant execute on function redrive.plan_retry_v1 to redrive_operator;
 
 create function redrive.propose_campaign_v1(filter jsonb, max_redrives int, agent text, person text,
     why text)
@@ -2482,29 +2695,6 @@ create function redrive.purge_v1(run bigint, ids bigint[], generations int[], st
     set enable_mergejoin = off
     set jit = off;
 grant execute on function redrive.purge_v1 to redrive_operator;
-
-create function redrive.put_back_v1(move uuid, documents jsonb, actor text, why text)
-    returns setof bigint
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set jit = off;
-grant execute on function redrive.put_back_v1 to redrive_operator;
-
-create function redrive.put_in_v1(move uuid, documents jsonb, actor text, why text)
-    returns setof bigint
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set jit = off;
-grant execute on function redrive.put_in_v1 to redrive_operator;
-
-create function redrive.put_keys_v1(move uuid, keys jsonb)
-    returns int
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set jit = off;
-grant execute on function redrive.put_keys_v1 to redrive_operator;
 
 create function redrive.put_limit_v1(name text, concurrency int, rate float8)
     returns void
@@ -2533,6 +2723,12 @@ create function redrive.read_marks_v1(since timestamptz, until timestamptz, of_q
 grant execute on function redrive.read_marks_v1 to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;
 
+create function redrive.read_of_keys_v1()
+    returns bigint
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.read_queue_series_v1(span int, since timestamptz, until timestamptz, step
     interval, of_queue text)
     returns table(at timestamptz, queue text, minutes bigint, backlog bigint, running bigint,
@@ -2558,12 +2754,13 @@ create function redrive.read_series_v1(span int, since timestamptz, until timest
 grant execute on function redrive.read_series_v1 to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;
 
-create function redrive.receive_move_v1(move uuid, tenant text, cell text)
-    returns void
-    language plpgsql security definer
+create function redrive.reads_texts_v1()
+    returns boolean
+    language sql stable
     set search_path = pg_catalog, pg_temp
     set jit = off;
-grant execute on function redrive.receive_move_v1 to redrive_operator;
+grant execute on function redrive.reads_texts_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
 
 create function redrive.recent_losses_v1(losses int, failed_at timestamptz)
     returns int
@@ -2612,14 +2809,6 @@ create function redrive.reencrypt_v1(run bigint, place text, ids bigint[], ns in
     set enable_mergejoin = off
     set jit = off;
 grant execute on function redrive.reencrypt_v1 to redrive_encryptor;
-
-create function redrive.refuse_move_v1(move uuid, tenant text, cell text, ids bigint[])
-    returns table(source_id bigint, id bigint)
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set jit = off;
-grant execute on function redrive.refuse_move_v1 to redrive_operator;
 
 create function redrive.refuse_unseen_v1(kinds text[], keys text[])
     returns void
@@ -2723,6 +2912,32 @@ create function redrive.retire_v1(me int, known bigint[], out released int, out 
     set jit = off;
 grant execute on function redrive.retire_v1 to redrive_worker;
 
+create function redrive.retried_v1(campaign bigint, since timestamptz)
+    returns table(n int, outcome text)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set jit = off;
+
+create function redrive.retry_fixed_v1(fingerprint text, why text, canaries int, abort_share float8)
+    returns boolean
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set lock_timeout = 100ms
+    set jit = off;
+grant execute on function redrive.retry_fixed_v1 to redrive_worker;
+
+create function redrive.retry_now_v1(ids bigint[], campaign bigint, rate float8, first_turn
+    timestamptz)
+    returns table(id bigint, blocked text)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
 create function redrive.reveal_v1(job bigint, actor text, why text)
     returns table(id bigint, kind text, queue text, tenant text, idempotency_key text, ordering_key
         text, headers jsonb, payload jsonb)
@@ -2799,6 +3014,16 @@ create function redrive.sessions_v1(how_many int)
     set jit = off;
 grant execute on function redrive.sessions_v1 to redrive_operator, redrive_viewer;
 
+create function redrive.set_full_scan_v1(queue text, priority smallint, lane smallint, kinds text[],
+    next_at timestamptz)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
 create function redrive.set_history_v1(queue text, days int, actor text, why text)
     returns void
     language sql security definer
@@ -2844,9 +3069,18 @@ create function redrive.set_owner_v1(queue text, kind text, owner text, contact 
     set jit = off;
 grant execute on function redrive.set_owner_v1 to redrive_operator;
 
+create function redrive.set_pace_v1(name text, next_at timestamptz, placed_at timestamptz)
+    returns void
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+
 create function redrive.set_retention_v1(what text, keep interval, actor text, why text)
     returns void
-    language sql security definer
+    language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.set_retention_v1 to redrive_operator;
@@ -2871,6 +3105,12 @@ create function redrive.settle_v1(workers int[], claims bigint[], ids bigint[], 
     set plan_cache_mode = force_generic_plan
     set jit = off;
 grant execute on function redrive.settle_v1 to redrive_worker;
+
+create function redrive.shown_name_v1(name text)
+    returns text
+    language sql immutable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.shown_v1(before jsonb)
     returns jsonb
@@ -2926,7 +3166,7 @@ create function redrive.step_campaign_v1(campaign bigint, step int, state text, 
     set plan_cache_mode = force_generic_plan
     set lock_timeout = 100ms
     set jit = off;
-grant execute on function redrive.step_campaign_v1 to redrive_operator, redrive_worker;
+grant execute on function redrive.step_campaign_v1 to redrive_worker;
 
 create function redrive.supersede_heals_v1(kind text, version text, since timestamptz)
     returns void
@@ -2961,23 +3201,6 @@ create function redrive.take_chores_v1(names text[], everys interval[])
     set lock_timeout = 100ms
     set jit = off;
 grant execute on function redrive.take_chores_v1 to redrive_worker;
-
-create function redrive.take_in_v1(move uuid, ids bigint[])
-    returns table(source_id bigint, id bigint, is_new boolean)
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off
-    set jit = off;
-grant execute on function redrive.take_in_v1 to redrive_operator;
-
-create function redrive.take_out_v1(move uuid, ids bigint[], actor text, why text)
-    returns int
-    language plpgsql security definer
-    set search_path = pg_catalog, pg_temp
-    set enable_hashjoin = off
-    set enable_mergejoin = off
-    set jit = off;
-grant execute on function redrive.take_out_v1 to redrive_operator;
 
 create function redrive.take_probe_v1(name text, worker int, lease interval)
     returns boolean
@@ -3046,6 +3269,10 @@ create function redrive.unclaimed_v1(ids bigint[])
     set plan_cache_mode = force_generic_plan
     set jit = off;
 
+create function redrive.unfit_headers_v1(headers jsonb, redrives int)
+    returns text
+    language sql immutable;
+
 create function redrive.unhandled_v1()
     returns table(queue text, kind text, jobs bigint, handled text[])
     language plpgsql stable security definer
@@ -3086,6 +3313,16 @@ create function redrive.unpark_v1(keys int)
     set jit = off;
 grant execute on function redrive.unpark_v1 to redrive_worker;
 
+create function redrive.unrecorded_v1(since timestamptz, until timestamptz, step interval, of_queue
+    text, of_kind text, by_queue boolean, by_kind boolean)
+    returns table(at timestamptz, queue text, kind text, enqueued bigint, completed bigint, failed
+        bigint, retried bigint, died bigint, redriven bigint)
+    language sql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.unrecorded_v1 to redrive_agent, redrive_operator, redrive_viewer,
+    redrive_worker;
+
 create function redrive.use_link_v1(link text)
     returns boolean
     language sql security definer
@@ -3109,6 +3346,17 @@ create function redrive.wait_for_lane_v1(of_queue text, of_priority smallint, of
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set lock_timeout = 0
+    set jit = off;
+
+create function redrive.waited_for_v1(names text[])
+    returns setof text
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
     set jit = off;
 
 create function redrive.wake_keys_v1(queues text[], keys text[])

@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any, LiteralString, NamedTuple
 
 from redrive.enqueue import enqueue
-from redrive.rules.scheduling.slots import Declaration
+from redrive.rules.slots import Declaration
 from redrive.worker import store
-from redrive.worker.exchange import (
+from redrive.worker.protocol import Report
+from redrive.worker.round_trip import (
     START,
     Answer,
     ClaimReport,
@@ -18,8 +19,7 @@ from redrive.worker.exchange import (
     Place,
     Settlements,
 )
-from redrive.worker.exchange import exchange as exchange_of_worker
-from redrive.worker.protocol import Report
+from redrive.worker.round_trip import exchange as exchange_of_worker
 from tests.postgres import Connection
 
 
@@ -218,7 +218,7 @@ def settle(
     return exchange(conn, reports=[(said, job.claim, worker)]).settled == {job.id}
 
 
-def bury(conn: Connection, worker: int, job: Claimed, **report: Any) -> int:
+def let_die(conn: Connection, worker: int, job: Claimed, **report: Any) -> int:
     """Dead-letter a claimed job. Returns its id."""
     if not settle(
         conn,
@@ -241,7 +241,7 @@ def make_dead_letter(
         make_worker(conn, "undertaker"),
     )
     (job,) = (job for job in claim(conn, worker, 1000) if job.id == job_id)
-    bury(conn, worker, job)
+    let_die(conn, worker, job)
     store.retire(conn, worker)
     return job_id
 

@@ -48,7 +48,7 @@ def pages() -> dict[str, str]:
     """Each page by its place."""
     return {
         str(path.relative_to(ROOT)): path.read_text()
-        for pattern in (*PAGES, "service/redrive/quickstart/README.md")
+        for pattern in (*PAGES, "service/redrive/extras/quickstart/project/README.md")
         for path in sorted(ROOT.glob(pattern))
     }
 

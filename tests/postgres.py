@@ -28,7 +28,7 @@ from redrive.database.schema.migrate import migrate
 Connection = OwnConnection
 
 CHOICE = os.environ.get("REDRIVE_TEST_POSTGRES", "embedded")
-"""Which server; tests/conftest.py has the values."""
+"""Which server; conftest.py has the values."""
 
 IS_DEBIAN = CHOICE.startswith("debian")
 
@@ -82,13 +82,18 @@ ROOM = 8 << 30
 def connect(url: str, **settings: str) -> Connection:
     """Open a session with what our own processes set in their transactions, and more patience."""
     conn = OwnConnection.connect(
-        url, autocommit=True, prepare_threshold=None, application_name="test"
+        url,
+        autocommit=True,
+        prepare_threshold=None,
+        application_name="test",
+        client_encoding="UTF8",
     )
     chosen = OWN_SETTINGS | PATIENT | settings
     with contextlib.ExitStack() as undo:
         undo.callback(conn.close)
         conn.execute(
-            "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)",
+            "select set_config(n, v, false) from unnest(%s::text[], %s::text[]) as s(n, v)"
+            " where current_setting(n, true) is not null",  # older servers lack some
             (list(chosen), list(chosen.values())),
         )
         undo.pop_all()

@@ -1,7 +1,15 @@
-"""Copy alerts and dashboards into the chart, which can read only its own files."""
+"""Copy alerts, dashboards and names of settings into the chart.
+
+It can read only its own files.
+"""
 
 from pathlib import Path
 
+import click
+
+from redrive.cli.main import cli
+from redrive.cli.support.options import variables
+from redrive.settings import PREFIX, Settings
 from tools.generated import ROOT, Files, main
 
 CHART_FILES = ROOT / "helm" / "redrive" / "files"
@@ -17,6 +25,12 @@ def files() -> Files:
         copies |= {
             CHART_FILES / folder / path.name: path.read_text() for path in originals
         }
+
+    options = variables(click.Context(cli))
+    names = {PREFIX + name.upper() for name in Settings.model_fields} | {*options}
+    copies[CHART_FILES / "settings.txt"] = "".join(
+        f"{name}\n" for name in sorted(names)
+    )
     return copies
 
 

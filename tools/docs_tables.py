@@ -1,17 +1,21 @@
-"""Write the tables of the docs that repeat the code: settings and telemetry events.
+"""Write the tables of the docs that repeat the code: settings, events, and granted functions.
 
 Tables of capacity repeat what `python -m bench.capacity` has measured.
 """
 
 import json
+import re
 
 from bench import cells, costs
 from redrive.settings import PREFIX, Settings
-from redrive.worker.supervisor import telemetry
+from redrive.worker import telemetry
 from tools.generated import ROOT, Files, between_marks, main
 
 SETTINGS = ROOT / "docs" / "settings.md"
 OBSERVABILITY = ROOT / "docs" / "observability.md"
+ROLES = ROOT / "docs" / "roles.md"
+PRIVILEGES = ROOT / "tests" / "sql" / "privileges.txt"
+FUNCTIONS = ROOT / "sql" / "functions"
 CAPACITY = ROOT / "docs" / "capacity.md"
 MEASURED = ROOT / "bench" / "results" / "capacity.json"
 OF_CAPACITY = {
@@ -22,7 +26,7 @@ OF_CAPACITY = {
 }
 """What stands between which marks."""
 
-SCALE_OUT = ROOT / "docs" / "decisions" / "scale-out.md"
+SCALE_OUT = ROOT / "docs" / "internals" / "decisions" / "scale-out.md"
 OF_CELLS = ROOT / "bench" / "results" / "cells.json"
 
 
@@ -58,10 +62,26 @@ def scale_out() -> str:
     return between_marks(SCALE_OUT, "cells measured", f"\n{text}\n")
 
 
+def granted() -> str:
+    """Return a table of the functions that roles may call, from the list that tests compare."""
+    lines = ["| function | roles | it can |", "|---|---|---|"]
+    pattern = r"^function redrive\.(\w+?)(?:_v\d+)?\(.*: execute for (.*)$"
+    roles = dict(re.findall(pattern, PRIVILEGES.read_text(), re.MULTILINE))
+    for path in sorted(FUNCTIONS.glob("*/*.sql"), key=lambda path: path.stem):
+        if path.stem not in roles:
+            continue
+        header = path.read_text().partition(": ")[2]
+        first = re.split(r"\.\s", header, maxsplit=1)[0]
+        purpose = re.sub(r"\s*\n-- *", " ", first).replace("|", "\\|")
+        lines.append(f"| `{path.stem}` | {roles[path.stem]} | {purpose} |")
+    return "\n".join(lines) + "\n"
+
+
 def files() -> Files:
     """Return the pages."""
     return {
         SETTINGS: between_marks(SETTINGS, "settings", settings()),
+        ROLES: between_marks(ROLES, "granted functions", granted()),
         OBSERVABILITY: between_marks(OBSERVABILITY, "events", events()),
         CAPACITY: capacity(),
         SCALE_OUT: scale_out(),

@@ -1,17 +1,17 @@
 """Write the tables of docs/faults.md from the results of the chaos tests.
 
-The results are in tests/chaos/results.
+The results are in trials/chaos/results.
 """
 
 import json
 from collections import Counter
 from typing import Any
 
-from tests.chaos.schedule import FAULTS
 from tools.generated import ROOT, Files, between_marks, main
+from trials.chaos.schedule import FAULTS
 
 PAGE = ROOT / "docs" / "faults.md"
-RESULTS = ROOT / "tests" / "chaos" / "results"
+RESULTS = ROOT / "trials" / "chaos" / "results"
 
 ZEROS = {
     "lost": "jobs lost",

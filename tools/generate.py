@@ -15,6 +15,7 @@ from tools import (
     faults_page,
     generated,
     metrics_page,
+    python_page,
     values_table,
     versions,
 )
@@ -30,6 +31,7 @@ GENERATORS = (
     code_owners.files,
     faults_page.files,
     metrics_page.files,
+    python_page.files,
     producers.files,
 )
 """Generators in order: the copies and the metrics page are made from the dashboards."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import yaml
 from prometheus_client.metrics_core import Metric
 
-from redrive.console.metrics import SIGN_INS, requests, sign_ins
-from redrive.gateway.figures import figures
-from redrive.gateway.tally import Tally
+from redrive.extras.console.metrics import SIGN_INS, requests, sign_ins
+from redrive.extras.gateway.figures import figures
+from redrive.extras.gateway.tally import Tally
 from redrive.observability import process
 from redrive.observability.families import OUTCOMES, REMOVALS, STATES
-from redrive.observability.metrics import Metrics, exchange_age
+from redrive.observability.metrics import Metrics, exchange_figures
 from redrive.observability.stats import DatabaseStats
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category, Reason
@@ -22,9 +22,17 @@ from tools.scratch import scratch_postgres
 PAGE = ROOT / "docs" / "metrics.md"
 
 NOT_SHOWN: dict[str, str] = {
+    "redrive_pg_long_transaction_age_seconds": "the panel of the oldest transaction shows the same",
+    "redrive_worker_exchange_slowdown_ratio": "the panel of the durations of exchanges shows more",
     "redrive_gateway_stalled_seconds": "the panels of waiting messages and of messages taken in show the same",
     "redrive_queue_timeout_seconds": "RedriveQueueStalled waits for this time, too, before it fires",
     "redrive_kind_objective": "alerts compare with it: `redrive objective ls` shows the same",
+    "redrive_failing_since_timestamp_seconds": "`RedriveKindFailing` says since when, and of which group:"
+    " `redrive dlq groups` shows the same",
+    "redrive_failing_behind_breaker": "`RedriveKindFailing` is quiet for these:"
+    " `redrive breaker ls` shows the breaker",
+    "redrive_dlq_newest_group": "pages name the group: `redrive dlq groups` shows the same",
+    "redrive_queue_objective": "dashboards draw `redrive:objective:max`, which is made of it",
     "redrive_owner": "alerts get their label `owner` from it: `redrive owner ls` shows the same",
     "redrive_limit_slots": "exists only if limits are set: `redrive limit ls` shows the same",
     "redrive_limit_slots_used": "as `redrive_limit_slots`",
@@ -58,7 +66,8 @@ Each process serves its metrics as `/metrics` on `REDRIVE_HTTP_PORT` (9808).
 - The *figures of a process* describe the exporter, each worker and the console. The console serves its
   own figures on `REDRIVE_CONSOLE_PORT` (9809).
 
-Every label has few values: never an id, a tenant or a message. If a database has more than 1,000
+Every label has few values: never the id of a job, a tenant or a message. `group` names the main cause
+of each kind that fails, of 200 kinds at most. If a database has more than 1,000
 queues, 500 kinds, or 3,000 pairs of a queue and a kind, the others are counted as `other`. A queue or
 kind with objectives of its own is never counted as `other` (`redrive objective set`). A queue or kind
 that has labels of its own keeps them. If it gets them later, its counter begins at 0, and not at the
@@ -72,6 +81,7 @@ LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
     ("state", "redrive_queue_depth", STATES),
     ("reason", "redrive_dlq_*", Reason),
     ("reason", "redrive_job_retries_total", Category),
+    ("category", "redrive_failing_*", Category),
     ("action", "redrive_dlq_removed_total", sorted(REMOVALS)),
     ("outcome", "redrive_redrive_outcomes_total", OUTCOMES),
     (
@@ -89,7 +99,11 @@ LABELS: Sequence[tuple[str, str, Iterable[str]]] = (
 def of_a_worker() -> list[Metric]:
     """Return the metric families of a worker process."""
     own = [family for part in vars(Metrics()).values() for family in part.collect()]
-    return [*own, *process.of_runners(lambda: 0)(), *exchange_age(lambda: 0.0)()]
+    return [
+        *own,
+        *process.of_runners(lambda: 0)(),
+        *exchange_figures(lambda: 0.0, lambda: 1.0)(),
+    ]
 
 
 def of_the_database(url: str) -> list[Metric]:

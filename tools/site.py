@@ -1,4 +1,4 @@
-"""Build the pages as a site in build/html, with a reference made from the code.
+"""Build the pages as a site in build/html, with a reference of all commands.
 
 Pages keep their paths, so links between them work as in the repository. Links to other
 files lead to the repository if --home gives its address; otherwise they become plain
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import yaml
@@ -20,11 +21,11 @@ from tools.generated import ROOT
 from tools.versions import version
 
 STAGE = ROOT / "build" / "pages"
-BUILDER = ROOT / "build" / "site" / "bin" / "zensical"
+BUILDER = Path(sys.executable).with_name("zensical")
 PAGES = (
     "README.md",
     "docs/*.md",
-    "docs/decisions/*.md",
+    "docs/internals/**/*.md",
     "docs/model/*.md",
     "docs/moving/*.md",
     "alerts/runbook.md",
@@ -40,25 +41,7 @@ WIDTH = 100
 """Width of the terminal for the command-line reference."""
 SECTION = re.compile(r"^## (.*)\n((?:\n|\|.*\n)+)", re.MULTILINE)
 ROW = re.compile(r"^\| \[([^]]+)]\(([^)]+)\)", re.MULTILINE)
-REFERENCE = {
-    "Python": "reference/python.md",
-    "Command line": "reference/cli.md",
-    "SQL": "reference/sql.md",
-}
-PYTHON = {
-    "Enqueue": "enqueue enqueue_many JobFields JobOptions open_batch close_batch wait Ended",
-    "Handle": "Handlers Job JobFunction Policy Rule Category Schedule Heal idempotent",
-    "Signals of a handler": "Retry Snooze GiveUp Cancel",
-    "Set up": "migrate cell_of",
-    "Test": "testing testing.enqueued",
-    "Errors": "RedriveError InvalidJob StaleClaim",
-}
-"""Modules of the reference, in reading order."""
-NAMESAKES = {
-    "enqueue": "enqueue.enqueue",
-    "testing.enqueued": "testing.enqueued.enqueued",
-}
-"""Functions with the same name as their module, which they hide."""
+REFERENCE = {"Command line": "reference/cli.md", "SQL": "reference/sql.md"}
 
 
 def staged() -> dict[str, str]:
@@ -70,18 +53,9 @@ def staged() -> dict[str, str]:
     }
     enqueue = (ROOT / "sql" / "functions" / "enqueue" / "enqueue.sql").read_text()
     return found | {
-        "reference/python.md": "# Python\n" + "".join(_python()),
         "reference/cli.md": "# Command line\n" + "".join(_commands()),
         "reference/sql.md": f"# SQL\n\n```sql\n{enqueue}```\n",
     }
-
-
-def _python() -> Iterator[str]:
-    for part, names in PYTHON.items():
-        yield f"\n## {part}\n"
-        yield from (
-            f"\n::: redrive.{NAMESAKES.get(name, name)}\n" for name in names.split()
-        )
 
 
 def _commands(group: click.Group = cli, typed: str = "redrive") -> Iterator[str]:
@@ -126,23 +100,33 @@ def pictures(pages: dict[str, str]) -> set[str]:
 
 
 def nav() -> list[dict[str, object]]:
-    """Return the sections of the index, docs/README.md, in their order."""
-    index = (ROOT / "docs" / "README.md").read_text()
-    about = ("CHANGELOG.md", "ROADMAP.md", "CONTRIBUTING.md", "SECURITY.md")
+    """Return the sections of the two indexes in their order."""
+    about = (
+        "CHANGELOG.md",
+        "ROADMAP.md",
+        "CONTRIBUTING.md",
+        "docs/internals/README.md",
+        "SECURITY.md",
+    )
     return [
         {"Redrive": "README.md"},
         {"All pages": "docs/README.md"},
-        *(
-            {section: [{name: _place(to)} for name, to in ROW.findall(rows)]}
-            for section, rows in SECTION.findall(index)
-        ),
+        *_sections("docs"),
+        *_sections("docs/internals"),
         {"Reference": [{name: place} for name, place in REFERENCE.items()]},
         {"Project": list(about)},
     ]
 
 
-def _place(link: str) -> str:
-    return str((ROOT / "docs" / link).resolve().relative_to(ROOT))
+def _sections(folder: str) -> Iterator[dict[str, object]]:
+    """Yield the sections of a folder's index, with the pages in their tables."""
+    index = (ROOT / folder / "README.md").read_text()
+    for section, rows in SECTION.findall(index):
+        places = {
+            name: str((ROOT / folder / to).resolve().relative_to(ROOT))
+            for name, to in ROW.findall(rows)
+        }
+        yield {section: [{name: place} for name, place in places.items()]}
 
 
 def main() -> None:

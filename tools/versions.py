@@ -13,6 +13,8 @@ PLACES = (
     "Dockerfile",
     "docs/compatibility.md",
     "docs/kubernetes.md",
+    "docs/servers.md",
+    "docs/tutorial.md",
     "helm/redrive/Chart.yaml",
 )
 

@@ -1,9 +1,9 @@
-"""What the monkey of tests/chaos and a driver of another queue say to each other.
+"""What the monkey of trials/chaos and a driver of another queue say to each other.
 
 Commands of a driver:  setup | worker SLOTS | produce
 `produce` reads a line "N SECONDS" for each job, and writes N when it has been committed. What
 failed is not tried again: the monkey counts what was acknowledged.
-A handler notes its start, waits, and notes its end (tests/chaos/ledger.py).
+A handler notes its start, waits, and notes its end (trials/chaos/ledger.py).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from tests.chaos.ledger import note
+from trials.chaos.ledger import note
 
 URL = os.environ.get("CHAOS_URL", "")
 TTL = 3.0

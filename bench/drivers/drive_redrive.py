@@ -40,11 +40,7 @@ async def worker(config: dict[str, Any]) -> None:
         "BENCH_CONFIG": json.dumps(config),
         **config.get("settings", {}),
     }
-    os.execve(
-        sys.executable,
-        [sys.executable, *program],
-        os.environ | environment,
-    )
+    os.execve(sys.executable, [sys.executable, *program], os.environ | environment)
 
 
 async def opener() -> tuple[line.One, line.Many]:

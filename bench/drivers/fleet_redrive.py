@@ -28,14 +28,14 @@ from psycopg.connection import Connection
 from redrive.database.connections.address import Address
 from redrive.observability.metrics import Metrics
 from redrive.worker.channel import Channel
+from redrive.worker.options import WorkerOptions
+from redrive.worker.processes import pool
+from redrive.worker.processes.runner_process import RunnerProcess
+from redrive.worker.processes.start import RunnerOptions
 from redrive.worker.protocol import Done, Hello, Jobs, Kind, Stop, Work, decode_down
 from redrive.worker.shared_state import SharedState
-from redrive.worker.supervisor.loop import Supervisor
-from redrive.worker.supervisor.options import WorkerOptions
-from redrive.worker.supervisor.runners import pool
-from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
-from redrive.worker.supervisor.runners.process.start import RunnerOptions
-from redrive.worker.supervisor.telemetry import Telemetry
+from redrive.worker.supervisor import Supervisor
+from redrive.worker.telemetry import Telemetry
 
 WATCH_SECONDS, TELL_SECONDS = 0.2, 1.0
 STACK_BYTES = 512 << 10

@@ -20,7 +20,7 @@ from typing import Any
 
 def name_of(text: str) -> str:
     """Return the name in the form that Redrive allows."""
-    return re.sub(r"[^a-z0-9_.-]", "_", text.lower())[:63]
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:63]
 
 
 def payload_of(args: Any, kwargs: Any) -> dict[str, Any]:

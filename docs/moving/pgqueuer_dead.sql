@@ -3,7 +3,7 @@
 -- PgQueuer keeps failed jobs and payloads only for entrypoints with on_failure="hold".
 select jsonb_strip_nulls(jsonb_build_object(
     'source_id', j.id,
-    'kind', left(regexp_replace(lower(j.entrypoint), '[^a-z0-9_.-]', '_', 'g'), 63),
+    'kind', left(regexp_replace(j.entrypoint, '[^A-Za-z0-9_.-]', '_', 'g'), 63),
     'payload', coalesce(convert_from(j.payload, 'UTF8')::jsonb, '{}'),
     'attempts', j.attempts + 1,
     'error_class', l.traceback ->> 'exception_type',

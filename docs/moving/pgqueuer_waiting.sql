@@ -11,7 +11,7 @@ taken as (
     where j.id = w.id
     returning j.id, j.entrypoint, j.payload, j.execute_after, j.priority)
 select count(redrive.enqueue(
-    kind => left(regexp_replace(lower(t.entrypoint), '[^a-z0-9_.-]', '_', 'g'), 63),
+    kind => left(regexp_replace(t.entrypoint, '[^A-Za-z0-9_.-]', '_', 'g'), 63),
     payload => coalesce(convert_from(t.payload, 'UTF8')::jsonb, '{}'),
     run_at => t.execute_after,
     priority => -greatest(least(t.priority, 1000), -1000)))  -- PgQueuer runs the highest first

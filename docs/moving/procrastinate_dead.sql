@@ -2,8 +2,8 @@
 --   psql -qAtX -f procrastinate_dead.sql "$SHOP" | redrive dlq import - --source procrastinate
 select jsonb_strip_nulls(jsonb_build_object(
     'source_id', j.id,
-    'kind', left(regexp_replace(lower(j.task_name), '[^a-z0-9_.-]', '_', 'g'), 63),
-    'queue', left(regexp_replace(lower(j.queue_name), '[^a-z0-9_.-]', '_', 'g'), 63),
+    'kind', left(regexp_replace(j.task_name, '[^A-Za-z0-9_.-]', '_', 'g'), 63),
+    'queue', left(regexp_replace(j.queue_name, '[^A-Za-z0-9_.-]', '_', 'g'), 63),
     'payload', j.args,
     'attempts', greatest(j.attempts, 1),
     'error_class', 'procrastinate.failed',

@@ -11,9 +11,9 @@ taken as (
     where j.id = w.id
     returning j.id, j.task_name, j.queue_name, j.args, j.scheduled_at, j.priority, j.lock)
 select count(redrive.enqueue(
-    kind => left(regexp_replace(lower(t.task_name), '[^a-z0-9_.-]', '_', 'g'), 63),
+    kind => left(regexp_replace(t.task_name, '[^A-Za-z0-9_.-]', '_', 'g'), 63),
     payload => t.args,
-    queue => left(regexp_replace(lower(t.queue_name), '[^a-z0-9_.-]', '_', 'g'), 63),
+    queue => left(regexp_replace(t.queue_name, '[^A-Za-z0-9_.-]', '_', 'g'), 63),
     run_at => t.scheduled_at,
     priority => -greatest(least(t.priority, 1000), -1000),   -- Procrastinate runs the highest first
     ordering_key => nullif(t.lock, ''))) as moved

@@ -20,9 +20,8 @@ YEAR_5000 = 1e11
 
 
 def name_of(text: str) -> str:
-    """Return the name for Redrive: Billing::ChargeJob becomes billing.charge_job."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text.replace("::", "."))
-    return re.sub(r"[^a-z0-9_.-]", "_", words.lower())[:63]
+    """Return the name for Redrive: Billing::ChargeJob becomes Billing.ChargeJob."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text.replace("::", "."))[:63]
 
 
 def instant(told: float) -> float:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from redrive.results import Ended, wait
     from redrive.rules.attempts.categories import Rule
     from redrive.rules.attempts.policy import Policy
-    from redrive.rules.dead_letters.heal import Heal
+    from redrive.rules.cells import cell_of
+    from redrive.rules.heal import Heal
     from redrive.rules.model import Category
     from redrive.rules.payloads.job_fields import JobFields, JobOptions
-    from redrive.rules.scheduling.cells import cell_of
-    from redrive.rules.scheduling.slots import Schedule
+    from redrive.rules.slots import Schedule
     from redrive.signals import Cancel, GiveUp, Retry, Snooze
 
 _MODULES = {
@@ -38,13 +38,13 @@ _MODULES = {
     "Ended": "redrive.results",
     "wait": "redrive.results",
     "Rule": "redrive.rules.attempts.categories",
-    "cell_of": "redrive.rules.scheduling.cells",
-    "Heal": "redrive.rules.dead_letters.heal",
+    "cell_of": "redrive.rules.cells",
+    "Heal": "redrive.rules.heal",
     "JobFields": "redrive.rules.payloads.job_fields",
     "JobOptions": "redrive.rules.payloads.job_fields",
     "Category": "redrive.rules.model",
     "Policy": "redrive.rules.attempts.policy",
-    "Schedule": "redrive.rules.scheduling.slots",
+    "Schedule": "redrive.rules.slots",
     "Cancel": "redrive.signals",
     "GiveUp": "redrive.signals",
     "Retry": "redrive.signals",
@@ -93,3 +93,7 @@ def __getattr__(name: str) -> Any:
     # As a global, the name is found without this function from now on.
     found = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return found
+
+
+def __dir__() -> list[str]:
+    return __all__

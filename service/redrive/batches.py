@@ -125,10 +125,7 @@ def open_batch(
     within = check_duration("close_within", close_within)
 
     opened = sql_drivers.scalar(
-        conn,
-        OPEN,
-        (*callbacks, within),
-        lambda number: OpenBatch.of(conn, number),
+        conn, OPEN, (*callbacks, within), lambda number: OpenBatch.of(conn, number)
     )
     if sql_drivers.is_async(conn):
         return OpeningBatch(opened)

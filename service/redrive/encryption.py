@@ -50,6 +50,7 @@ IN_CLEAR = (
     "secret_fields",
     "retried_for",
     "window",
+    "lasts",
 )
 """Unencrypted parts of a failure's detail: places, names of secret fields, times."""
 
@@ -128,11 +129,7 @@ class Keyring:
         key = self.ids[0]
         nonce = os.urandom(NONCE_BYTES)
         sealed = self._ciphers[key].encrypt(nonce, plain, _encode(where))
-        envelope = {
-            "k": key,
-            "n": _to_text(nonce),
-            "c": _to_text(sealed),
-        }
+        envelope = {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}
 
         return {MARK: envelope}
 
@@ -151,9 +148,7 @@ class Keyring:
         parts = envelope[MARK]
         try:
             return cipher.decrypt(
-                _to_bytes(parts["n"]),
-                _to_bytes(parts["c"]),
-                _encode(where),
+                _to_bytes(parts["n"]), _to_bytes(parts["c"]), _encode(where)
             )
         except Exception:  # noqa: BLE001 # InvalidTag, or any error by a handmade envelope
             msg = f"encrypted with key {key}, but it was changed, cut short or moved"
@@ -172,11 +167,7 @@ class Keyring:
             job: id of the job.
             delivery: delivery of the job that the record is about.
         """
-        sealed = self.seal(
-            _encode({**record, "delivery": delivery}),
-            what,
-            str(job),
-        )
+        sealed = self.seal(_encode({**record, "delivery": delivery}), what, str(job))
         return {MARK: {**sealed[MARK], "d": delivery}}
 
     def open_record(
@@ -196,13 +187,7 @@ class Keyring:
         return record
 
     def seal_again(
-        self,
-        envelope: Mapping[str, Any],
-        what: str,
-        job: int,
-        delivery: int,
-        *,
-        moved_to: int | None = None,
+        self, envelope: Mapping[str, Any], what: str, job: int, delivery: int
     ) -> dict[str, Any]:
         """Encrypt a record again by the first key.
 
@@ -211,13 +196,12 @@ class Keyring:
             what: kind of record.
             job: id of its job.
             delivery: delivery of the job that it is about.
-            moved_to: id of the job from now on; None = the same.
 
         Raises:
             Undecryptable: the record does not open.
         """
         record = self.open_record(envelope, what, job, delivery)
-        sealed = self.seal_record(record, what, moved_to or job, delivery)
+        sealed = self.seal_record(record, what, job, delivery)
 
         return {**envelope, **sealed}
 
@@ -243,11 +227,7 @@ class Keyring:
     def digest(self, plain: Any) -> str:
         """Return a keyed digest: equal for equal values, useless without the key."""
         text = msgspec.json.encode(plain, order="sorted")
-        digest = hmac.digest(
-            self._first,
-            b"unique " + text,
-            "sha256",
-        )
+        digest = hmac.digest(self._first, b"unique " + text, "sha256")
         return _to_text(digest)
 
     def seal_failure(
@@ -258,11 +238,7 @@ class Keyring:
         known = {"message": record["message"], "detail": hidden}
         sealed = self.seal_record(known, "failure", job, delivery)
 
-        return {
-            **record,
-            "message": HIDDEN,
-            "detail": clear | sealed,
-        }
+        return {**record, "message": HIDDEN, "detail": clear | sealed}
 
     def seal_side_effect(
         self, what: str, detail: Any, job: int, delivery: int
@@ -333,7 +309,7 @@ def _read_file(path: str, source: str) -> str:
     file = Path(path)
     try:
         mode = stat.S_IMODE(file.stat().st_mode)
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError):
             why = error.strerror
@@ -480,11 +456,7 @@ def shown_failure(job: int, failure: Mapping[str, Any]) -> dict[str, Any]:
     clear = without_mark(detail)
     opened = _shown(detail, what="failure", job=job, delivery=failure["deliveries"])
 
-    return {
-        **failure,
-        "message": opened["message"],
-        "detail": clear | opened["detail"],
-    }
+    return {**failure, "message": opened["message"], "detail": clear | opened["detail"]}
 
 
 def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
@@ -493,10 +465,7 @@ def shown_side_effect(job: int, effect: Mapping[str, Any]) -> dict[str, Any]:
         return dict(effect)
 
     opened = _shown(
-        effect["detail"],
-        what="side effect",
-        job=job,
-        delivery=effect["deliveries"],
+        effect["detail"], what="side effect", job=job, delivery=effect["deliveries"]
     )
     return {
         **effect,

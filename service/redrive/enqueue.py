@@ -1,6 +1,7 @@
 """Add jobs on the caller's own connection, inside the caller's own transaction."""
 
 import contextlib
+import io
 import itertools
 from collections.abc import (
     AsyncIterator,
@@ -70,6 +71,8 @@ _COPIED = frozenset(COPIED) | {"version"}  # the version is stored in the header
 _MAPPINGS: Any = (dict, Mapping)  # isinstance finds a dict fastest
 _copied_values = _values_of(COPIED)
 _payload: Callable[[CheckedJob], str] = itemgetter("payload")
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+"""Characters with a meaning in the text format of COPY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def enqueue(
     Args:
         conn: a connection of psycopg, SQLAlchemy (also a Session), Django or asyncpg.
             An async connection returns an awaitable.
-        kind: selects the handler, `^[a-z][a-z0-9_.-]{0,62}$`. This function does not
+        kind: selects the handler, `^[A-Za-z][A-Za-z0-9_.-]{0,62}$`. This function does not
             know the handler's queue. Pass `queue`, or call `enqueue` of the handler or
             of its registry.
         payload: a mapping or a pydantic model, at most 256 KiB as JSON and 64 levels
@@ -155,9 +158,7 @@ def enqueue_reporting(
     If a job with the same key exists, the result says what state that job is in.
     """
     return _enqueue(
-        conn,
-        fields_of_call("enqueue_reporting", kind, payload, options),
-        _report,
+        conn, fields_of_call("enqueue_reporting", kind, payload, options), _report
     )
 
 
@@ -198,10 +199,7 @@ def _sealed(job: CheckedJob, keyring: Keyring) -> CheckedJob:
         payload = keyring.with_digest(payload, compared)
 
     headers = msgspec.json.decode(job["headers"]) | salt
-    sealed = {
-        "payload": to_json(payload),
-        "headers": to_json(headers),
-    }
+    sealed = {"payload": to_json(payload), "headers": to_json(headers)}
 
     return job | sealed
 
@@ -242,13 +240,19 @@ def enqueue_many(conn: Any, jobs: Iterable[JobFields]) -> int | Awaitable[int]:
         InvalidJob: a job cannot be stored; its `path` starts with `jobs[n]`. No job of
             the call is added.
     """
+    conn = sql_drivers.itself(conn)
     family = sql_drivers.driver_of(conn)
-    if family == "psycopg":
+    copies = family.startswith("psycopg") and sql_drivers.can_copy(conn)
+    if family == "psycopg" and copies:
         return _stream(conn, jobs)
 
     checked = [checked_at(f"jobs[{n}]", job) for n, job in enumerate(jobs)]
+    if family == "psycopg":
+        with _whole_or_not(conn):
+            return _through_function(conn, checked)
     if family == "psycopg async":
-        return _enqueue_many_async(conn, *_parted(checked))
+        parted = _parted(checked) if copies else (checked[:0], checked)
+        return _enqueue_many_async(conn, *parted)
     if family == "asyncpg":
         return _enqueue_many_asyncpg(conn, *_parted(checked))
     if family == "sqlalchemy async":
@@ -358,8 +362,9 @@ def _column(type_of: FieldType, values: tuple[Any, ...]) -> str:
 def _stream(conn: Any, jobs: Iterable[Any]) -> int:
     """Check the next jobs while the database receives the previous ones."""
     rest = _Rest(jobs)
+    plain = _plain_jobs(jobs, rest)
     with _whole_or_not(conn):
-        copied = _copy(conn, _plain_jobs(jobs, rest))
+        copied = _copy(conn, plain) if rest.can_wait else _copy_ahead(conn, plain)
         counts = sql_drivers.in_turn(conn, ENQUEUE_MANY, rest.packed())
         return copied + sum(counts)
 
@@ -379,6 +384,17 @@ def _copy(conn: Any, jobs: Iterator[CheckedJob]) -> int:
     """Add jobs by one COPY for each chunk, and return their number."""
     # Both take from the same iterator: a chunk takes the jobs after its first one.
     return sum(_copy_chunk(conn, first, jobs) for first in jobs)
+
+
+def _copy_ahead(conn: Any, jobs: Iterator[CheckedJob]) -> int:
+    """Take each chunk from a generator before its COPY.
+
+    The generator may use the connection, which a COPY would block for good.
+    """
+    copied = 0
+    while chunk := list(itertools.islice(jobs, CHUNK)):
+        copied += _copy(conn, iter(chunk))
+    return copied
 
 
 def _copy_chunk(conn: Any, first: CheckedJob, following: Iterator[CheckedJob]) -> int:
@@ -401,10 +417,10 @@ class _Rest:
     def __init__(self, jobs: Iterable[Any]) -> None:
         self._jobs: list[tuple[int, Any]] = []
         # A generator may reuse its mapping, so its jobs are checked at once.
-        self._can_wait = isinstance(jobs, (list, tuple))
+        self.can_wait = isinstance(jobs, (list, tuple))
 
     def add(self, n: int, fields: Any) -> None:
-        if self._can_wait:
+        if self.can_wait:
             job = fields
         else:
             job = checked_at(f"jobs[{n}]", fields)
@@ -416,7 +432,7 @@ class _Rest:
             yield from _packed(self._checked(self._jobs[at : at + CHUNK]))
 
     def _checked(self, jobs: list[tuple[int, Any]]) -> list[CheckedJob]:
-        if not self._can_wait:
+        if not self.can_wait:
             return [job for _, job in jobs]
 
         return [checked_at(f"jobs[{n}]", fields) for n, fields in jobs]
@@ -467,19 +483,46 @@ async def _enqueue_many_async(
         return len(plain) + await _through_function_async(conn, other)
 
 
+@contextlib.asynccontextmanager
+async def _whole_or_not_asyncpg(conn: Any) -> AsyncIterator[None]:
+    """Do the same for asyncpg, also if the caller's own statement began a transaction."""
+    if conn.is_in_transaction():
+        begin, keep, undo = "savepoint jobs", "release jobs", "rollback to jobs"
+    else:
+        begin, keep, undo = "begin", "commit", "rollback"
+
+    await conn.execute(begin)
+    try:
+        yield
+    except BaseException:
+        await conn.execute(undo)
+        raise
+
+    await conn.execute(keep)
+
+
 async def _enqueue_many_asyncpg(
     conn: Any, plain: list[CheckedJob], other: list[CheckedJob]
 ) -> int:
-    async with conn.transaction():
+    async with _whole_or_not_asyncpg(conn):
         for chunk in _chunks(plain):
-            await conn.copy_records_to_table(
+            await conn.copy_to_table(
                 "jobs",
                 schema_name="redrive",
                 columns=COPIED,
-                records=map(_copied_values, chunk),
+                source=io.BytesIO("".join(map(_line, chunk)).encode()),
             )
 
         return len(plain) + await _through_function_async(conn, other)
+
+
+def _line(job: CheckedJob) -> str:
+    r"""Return a job in the text format of COPY, which no codec of the caller changes."""
+    cells = [
+        r"\N" if value is None else str(value).translate(_ESCAPES)
+        for value in _copied_values(job)
+    ]
+    return "\t".join(cells) + "\n"
 
 
 async def _through_function_async(conn: Any, jobs: list[CheckedJob]) -> int:

@@ -1,5 +1,7 @@
 """Every exception that Redrive raises. Handlers raise exceptions of `signals`."""
 
+from typing import Any
+
 
 class RedriveError(Exception):
     """Base class of every error that Redrive raises."""
@@ -37,6 +39,9 @@ class InvalidJob(RedriveError, ValueError):
         super().__init__(f"{path}: {rule}")
         self.path = path
         self.rule = rule
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.rule)
 
 
 class StaleClaim(RedriveError):

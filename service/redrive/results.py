@@ -108,10 +108,7 @@ def _pauses() -> Iterator[float]:
 def _look(conn: Any, job: int, *, was_live: bool) -> Any:
     """Return the state of a job, or an awaitable of it. Raises as `wait`."""
     return sql_drivers.row(
-        conn,
-        OUTCOME,
-        (job, was_live),
-        lambda row: _ended(job, *row),
+        conn, OUTCOME, (job, was_live), lambda row: _ended(job, *row)
     )
 
 
@@ -126,11 +123,7 @@ def _ended(
 
     stored = msgspec.json.decode(result)
     opened = open_noted(
-        configured(),
-        value=stored,
-        what="result",
-        job=job,
-        delivery=delivery,
+        configured(), value=stored, what="result", job=job, delivery=delivery
     )
 
     return Ended(outcome, opened["value"])

@@ -63,6 +63,10 @@ class Settings(BaseSettings):
     handlers: str | None = Field(
         None, description="The registry of handlers, as module:attribute."
     )
+    replay_allow: str | None = Field(
+        None,
+        description="HOST:PORT, comma-separated, that `redrive job replay` may connect to.",
+    )
     targets: Path | None = Field(
         None, description="A YAML file that routes kinds to HTTP endpoints."
     )
@@ -166,8 +170,7 @@ class Settings(BaseSettings):
         description="The proxy's header with the groups.",
     )
     console_url: str | None = Field(
-        None,
-        description="URL of the console, to which a provider sends people back.",
+        None, description="URL of the console, to which a provider sends people back."
     )
     console_oidc_issuer: str | None = Field(
         None,
@@ -196,12 +199,10 @@ class Settings(BaseSettings):
         "groups", min_length=1, description="The provider's claim with the groups."
     )
     console_trace_url: str | None = Field(
-        None,
-        description="URL of a trace: https://..., with {trace_id} in it.",
+        None, description="URL of a trace: https://..., with {trace_id} in it."
     )
     console_logs_url: str | None = Field(
-        None,
-        description="URL of a job's log lines: https://..., with {job_id} in it.",
+        None, description="URL of a job's log lines: https://..., with {job_id} in it."
     )
     mcp_port: int = Field(
         9810, ge=0, le=65535, description="Port of `redrive mcp --http`."
@@ -230,6 +231,12 @@ class Settings(BaseSettings):
         default=True,
         description="True: workers keep facts of some succeeded jobs, for `redrive dlq explain`.",
     )
+    source_lines: int = Field(
+        3,
+        ge=0,
+        le=15,
+        description="Lines of source to keep with a failure, for each frame of your code; 0 = none.",
+    )
     report_webhook_url: str | None = Field(
         None,
         min_length=1,
@@ -237,16 +244,6 @@ class Settings(BaseSettings):
         description="Slack-compatible webhook for `redrive dlq report --post`.",
     )
     report_webhook_url_file: Path | None = Field(
-        None, description="A file that holds this URL instead."
-    )
-    report_smtp_url: str | None = Field(
-        None,
-        min_length=1,
-        repr=False,
-        description="Mail server for `redrive dlq report --mail-to`, with user and password:"
-        " smtps:// or smtp+starttls://. Without a user also smtp://.",
-    )
-    report_smtp_url_file: Path | None = Field(
         None, description="A file that holds this URL instead."
     )
     actor: str | None = Field(
@@ -329,8 +326,7 @@ class Settings(BaseSettings):
             return Address(self.listen_url, variable=self.name_of("listen_url"))
         if self.listen_url_file is not None:
             return Address(
-                file=self.listen_url_file,
-                variable=self.name_of("listen_url"),
+                file=self.listen_url_file, variable=self.name_of("listen_url")
             )
 
         return None
@@ -371,7 +367,7 @@ class Settings(BaseSettings):
         names = _list(self.queues)
         wrong = next((name for name in names if not NAME.match(name)), None)
         if wrong is not None:
-            rule = "a queue must match ^[a-z][a-z0-9_.-]{0,62}$"
+            rule = "a queue must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$"
             msg = f"{self.name_of('queues')} holds {wrong!r}; {rule}"
             raise SettingsError(msg)
 
@@ -381,6 +377,10 @@ class Settings(BaseSettings):
             raise SettingsError(msg)
 
         return names
+
+    def replay_targets(self) -> tuple[str, ...]:
+        """Return each HOST:PORT that a replay may connect to."""
+        return _list(self.replay_allow or "")
 
     def runner_env_names(self) -> tuple[str, ...]:
         """Return the names of variables that runners get.
@@ -466,7 +466,7 @@ def _faults(others: Sequence[str], settings: set[str], options: set[str]) -> lis
     empty = [name for name in others if name in options and _is_empty(name)]
 
     faults = [_unknown(name, known) for name in unknown]
-    faults += map(_empty, empty)
+    faults += [f"{name} is empty; give it a value, or leave it out" for name in empty]
 
     return faults
 
@@ -477,10 +477,6 @@ def _is_empty(name: str) -> bool:
     Shells pass unset variables as empty texts, which must not select everything.
     """
     return not os.environ[name].strip()
-
-
-def _empty(name: str) -> str:
-    return f"{name} is empty; give it a value, or leave it out"
 
 
 def _looks_ours(name: str, settings: Collection[str]) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 Seconds = timedelta | float | int
 """A duration: a timedelta or a number of seconds."""
@@ -38,6 +39,10 @@ def _check_wait(argument: str, wait: float) -> None:
 
 class Signal(Exception):
     """Base class of the signals that a handler may raise."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, pickle calls __init__ with the text, which is another argument.
+        return Signal.__new__, (type(self), *self.args), vars(self)
 
 
 class Retry(Signal):

@@ -10,9 +10,9 @@ import pytest
 from mcp import Client
 from mcp.types import Implementation
 
-from redrive.console.agents.desk import Budget, Desk
-from redrive.console.agents.server import server
 from redrive.database.connections.address import Address
+from redrive.extras.agents.desk import Budget, Desk
+from redrive.extras.agents.server import server
 from tests.postgres import Database
 
 DATA = re.compile(r"<data>\n(.*)\n</data>\Z", re.DOTALL)

@@ -10,9 +10,9 @@ from typing import Any, LiteralString
 
 import pytest
 
-from redrive.dead_letters.proposals import Agent as Name
+from redrive.extras.proposals.store import Agent as Name
 from tests.agents.conftest import Agent, Call
-from tests.factories import bury, claim, failure, make_job, make_worker
+from tests.factories import claim, failure, let_die, make_job, make_worker
 from tests.postgres import Database
 
 CALLS = int(os.environ.get("REDRIVE_AGENT_CALLS", "30"))
@@ -130,7 +130,7 @@ def make_world(database: Database, canaries: Canaries) -> list[int]:
         error = f"{order} password={canaries.new()} token: {canaries.new()}"
         detail = {"secret_fields": ["declared"], "version": f"1.4.{n % 2}"}
         said = failure(fingerprint=f"f{n % 2}", message=error, detail=detail)
-        bury(conn, worker, job, failure=said)
+        let_die(conn, worker, job, failure=said)
         database.rows(
             "insert into redrive.side_effects (job, deliveries, what, detail)"
             " values (%s, 1, %s, '{}')",
@@ -248,7 +248,7 @@ def test_what_no_json_can_hold_is_refused_and_recorded(
     assert answer.is_error
     assert answer.text.startswith("invalid arguments")
     assert database.row("select actor, detail from redrive.audit") == (
-        "agent ???0?root? on behalf of ada",
+        'agent "???0?root?" on behalf of "ada"',
         {"tool": "why_job", "arguments": {}},
     )
 

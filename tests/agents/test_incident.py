@@ -11,7 +11,7 @@ from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from redrive.worker.store import Registration
 from tests.agents.conftest import Agent
-from tests.factories import bury, claim, complete, failure, make_job
+from tests.factories import claim, complete, failure, let_die, make_job
 from tests.postgres import Connection, Database
 
 MOST_CALLS = 6
@@ -37,7 +37,7 @@ def _run(
             fingerprint=fingerprint,
             detail={"version": version, "stack": stack},
         )
-        bury(conn, worker, job, failure=said)
+        let_die(conn, worker, job, failure=said)
 
 
 @pytest.fixture

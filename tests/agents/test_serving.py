@@ -19,13 +19,13 @@ from psycopg.conninfo import make_conninfo
 from starlette.testclient import TestClient
 
 from redrive.cli.main import main
-from redrive.console.agents.desk import Desk
-from redrive.console.agents.server import application
-from redrive.console.security.access import Access, Tokens
 from redrive.database.connections.address import Address
 from redrive.database.connections.connect import CALL_SECONDS, OwnConnection
 from redrive.database.embedded import free_port
-from redrive.dead_letters.proposals import Agent
+from redrive.extras.agents.desk import Desk
+from redrive.extras.agents.server import application
+from redrive.extras.console.security.access import Access, Tokens
+from redrive.extras.proposals.store import Agent
 from tests.agents.conftest import PLENTY, data_of
 from tests.factories import make_dead_letter
 from tests.flow.harness import wait_for
@@ -67,7 +67,7 @@ def test_an_agent_starts_the_command_and_talks_to_it(database: Database) -> None
 
     assert len(data_of(anyio.run(ask))) == 1
     (actor,) = database.column("select actor from redrive.audit")
-    assert actor.endswith("on behalf of ada")
+    assert actor.endswith('on behalf of "ada"')
 
 
 def _line(token: bytes, role: str, owner: str) -> str:
@@ -113,7 +113,7 @@ def test_over_http_the_owner_of_the_token_is_the_person(
 
     assert len(data_of(answer["result"]["content"][0]["text"])) == 1
     assert database.column("select actor from redrive.audit") == [
-        "agent helper on behalf of vera"
+        'agent "helper" on behalf of "vera"'
     ]
 
 
@@ -164,7 +164,7 @@ def test_the_role_of_a_token_bounds_what_its_agents_may_do(
 def test_a_session_is_used_only_with_the_token_that_began_it(
     database: Database, client: TestClient, token: str
 ) -> None:
-    """S39: a session was used with another token, and the audit named the owner of this one."""
+    """No other token can use a session, nor another token of the same person."""
     mine = _begin(client, "vera-token")
     other = mine | {"authorization": f"Bearer {token}"}
 
@@ -176,7 +176,7 @@ def test_a_session_is_used_only_with_the_token_that_began_it(
 
 @pytest.mark.waits
 def test_the_command_answers_over_http(database: Database, tmp_path: Path) -> None:
-    """S37: each request to the command got 500, and only the application was tested."""
+    """The command answers requests like the application does."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "redrive", "mcp", "--http", "--port", str(port)],

@@ -6,13 +6,20 @@ import anyio
 import pytest
 from mcp import Client
 
-from redrive.console.agents.desk import NOTICE, Budget
-from redrive.console.agents.server import server
-from redrive.console.agents.tools import TOOLS
-from redrive.dead_letters import proposals
+from redrive.extras.agents.desk import NOTICE, Budget
+from redrive.extras.agents.server import server
+from redrive.extras.agents.tools import TOOLS
+from redrive.extras.proposals import store as proposals
 from redrive.handlers import Handlers
 from tests.agents.conftest import Agent
-from tests.factories import make_dead_letter, make_job
+from tests.factories import (
+    claim_one,
+    failure,
+    make_dead_letter,
+    make_job,
+    make_worker,
+    settle,
+)
 from tests.postgres import Database
 
 NAMES = (
@@ -27,7 +34,7 @@ NAMES = (
     *("propose_campaign", "propose_edit", "propose_mute"),
 )
 PATCH = [{"op": "replace", "path": "/currency", "value": "EUR"}]
-NAME = "agent claude on behalf of ada"
+NAME = 'agent "claude" on behalf of "ada"'
 
 
 def test_the_tools_are_exactly_these(agent: Agent) -> None:
@@ -54,6 +61,28 @@ def test_an_agent_sees_what_died_and_no_secret(
     assert "ValueError" in agent.data("report", group=group["group"])
     assert agent.data("report")["title"]
     assert agent.data("series")["step_seconds"] >= 60
+
+
+def test_an_agent_sees_a_cause_before_any_job_dies(
+    database: Database, agent: Agent
+) -> None:
+    conn = database.conn
+    worker = make_worker(conn)
+    job = make_job(conn)
+    fault = failure(category="transient", message="503, password=hunter2-canary")
+    settle(conn, worker, claim_one(conn, worker), "retry", delay=60, failure=fault)
+
+    (group,) = agent.data("list_groups")
+    cause = agent.data("why_job", job=job)["cause"]
+
+    assert (group["failing"], group["open"]) == (1, 0)
+    assert "100% of attempts fail" in group["now"]
+    assert group["now"] == cause["text"]
+    assert cause["group"] == group["group"]
+    assert agent.data("explain_group", group=group["group"])["open"] == 0
+    headlines = agent.data("report")["headlines"]
+    assert "1 failing now; they are retried." in headlines
+    assert "hunter2" not in str(group)
 
 
 def test_a_live_job_tells_why_it_waits(database: Database, agent: Agent) -> None:

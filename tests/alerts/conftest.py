@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from redrive.demo import monitoring
+from redrive.extras.demo import monitoring
 from tests.programs import missing
 
 ROOT = Path(__file__).parents[2]

@@ -14,6 +14,7 @@ STALLED = "RedriveQueueStalled"
 NOTHING_MOVES = "RedriveNothingMoves"
 ABSENT = "RedriveMetricsAbsent"
 NOT_RESCUED = "RedriveWorkersNotRescued"
+FAILING = "RedriveCriticalKindFailing"
 Minutes = tuple[float, float]
 
 
@@ -167,6 +168,22 @@ def ended(
         kind="k",
         outcome=outcome,
         pod=pod,
+    )
+
+
+def failing(
+    world: World, total: Callable[[float], float], begins: float = 0, kind: str = "k"
+) -> None:
+    """A critical queue whose attempts ever failed, by the minute, and 30 failing jobs."""
+    objectives(world, failed_ratio=0.5, page_on_first_dead_letter=1)
+    ended(world, total, outcome="retried")
+    world.put(
+        "redrive_failing_jobs",
+        lambda step: 30 if minute(world, step) >= begins else None,
+        queue="q",
+        kind=kind,
+        category="transient",
+        pod="exporter",
     )
 
 

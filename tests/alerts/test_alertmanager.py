@@ -39,7 +39,7 @@ def test_the_configuration_is_valid(tool: Callable[[str], str]) -> None:
         ("service=redrive severity=critical queue=mail", "redrive-pagerduty"),
         ("service=redrive severity=warning queue=mail", "redrive-tickets"),
         ("service=redrive severity=info", "redrive-quiet"),
-        # M4: each team has its own PagerDuty service and its own channel.
+        # Each team has its own PagerDuty service and its own channel.
         (
             "service=redrive severity=critical queue=pay owner=payments",
             "payments-pagerduty",
@@ -146,7 +146,7 @@ def has_queue(alert: dict[str, Any]) -> bool:
 def test_a_page_silences_only_the_ticket_about_the_same_trouble(
     alerts: dict[str, dict[str, Any]],
 ) -> None:
-    rule, _ = yaml.safe_load(ALERTMANAGER.read_text())["inhibit_rules"]
+    rule, *_ = yaml.safe_load(ALERTMANAGER.read_text())["inhibit_rules"]
 
     assert rule["source_matchers"] == ['service="redrive"', 'severity="critical"']
     assert rule["target_matchers"] == ['service="redrive"', 'severity="warning"']

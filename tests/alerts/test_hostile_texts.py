@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import Request, urlopen
 
-from redrive.demo.monitoring import Monitoring
-from redrive.demo.pager import KEY, Pager
+from redrive.extras.demo.monitoring import Monitoring
+from redrive.extras.demo.pager import KEY, Pager
 from tests.flow.harness import wait_for
 
 from .test_pagerduty import answers, running
@@ -93,7 +93,7 @@ def test_no_name_of_a_metric_calls_a_channel_of_slack(
 def test_no_name_breaks_a_page_or_leads_elsewhere(
     tool: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """S41: a queue could add parameters to the link Act, and a cell could break it."""
+    """Neither a queue nor a cell can change the link Act."""
     tool("alertmanager")
     pager = Pager()
     monitoring = Monitoring(tmp_path, pager, [], faster=150)

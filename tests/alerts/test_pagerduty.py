@@ -20,8 +20,8 @@ import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from redrive.demo.monitoring import PACKAGES, Monitoring, shortened
-from redrive.demo.pager import KEY, Pager
+from redrive.extras.demo.monitoring import PACKAGES, Monitoring, shortened
+from redrive.extras.demo.pager import KEY, Pager
 from tests.flow.harness import wait_for
 
 from .conftest import RULES
@@ -179,7 +179,7 @@ def raise_alerts(
 def test_one_trouble_is_one_incident_and_no_ticket(
     alertmanager: tuple[Pager, str], alerts: dict[str, dict[str, Any]]
 ) -> None:
-    """O13: three incidents for one trouble; what is of another queue or release is another."""
+    """Three incidents for one trouble; what is of another queue or release is another."""
     pager, address = alertmanager
     trouble = [
         (f"RedriveDeadLetter{which}", "n", "pay")
@@ -201,6 +201,8 @@ def test_one_trouble_is_one_incident_and_no_ticket(
     assert pager.until(lambda: pager.sent("resolve", "pay"), 180)
     keys = {event["dedup_key"] for event in pager.events}
     assert len(keys) == 1, "one incident, opened and closed"
+    [source] = {event["payload"]["source"] for event in pager.sent("trigger", "pay")}
+    assert source == "n/redrive/pay", "the release and the queue, and not Redrive"
     [page] = {event["payload"]["summary"] for event in pager.sent("trigger", "pay")}
     assert all(name in page for name, *_ in trouble)
     assert page.endswith(
@@ -238,6 +240,23 @@ def test_when_nothing_moves_the_queues_that_wait_are_silent(
     assert "m" in ticketed
 
 
+def test_messages_that_die_elsewhere_are_a_page_and_no_ticket_beside_it(
+    alertmanager: tuple[Pager, str], alerts: dict[str, dict[str, Any]]
+) -> None:
+    """The gateway takes them in as dead letters, so two alerts see them."""
+    pager, address = alertmanager
+    page = ("RedriveDeadLettersGrowingFast", "n", "gateway")
+    same = ("RedriveGatewayDeadLettersGrow", "n", "")
+    other = ("RedriveGatewayDeadLettersGrow", "m", "")
+    raise_alerts(address, alerts, [page, same, other], ends=False)
+
+    assert pager.until(lambda: pager.sent("trigger", "gateway") and pager.tickets, 180)
+    ticketed = {
+        a["labels"]["namespace"] for ticket in pager.tickets for a in ticket["alerts"]
+    }
+    assert ticketed == {"m"}
+
+
 def incidents(pager: Pager, action: str, queue: str) -> set[str]:
     """By their keys: whoever is away for two seconds, five minutes of the rules, tells twice."""
     return {event["dedup_key"] for event in pager.sent(action, queue)}
@@ -266,6 +285,10 @@ def test_growth_pages_once_per_queue_and_resolves(
     assert page["payload"]["severity"] == "critical"
     assert page["payload"]["class"] == "RedriveDeadLettersGrowingFast"
     assert page["payload"]["component"] == "mail"
+    assert page["payload"]["source"] == "shop/redrive/mail"
+    cause = "Mostly kind welcome, reason not_retryable."
+    assert cause in page["payload"]["summary"]
+    assert cause in page["payload"]["custom_details"]["firing"]
     assert page["payload"]["group"] == "demo/shop/redrive"
     firing = page["payload"]["custom_details"]["firing"]
     assert re.search(r"\d+ jobs of queue mail .* objective is at most 50\.", firing)

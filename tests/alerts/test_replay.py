@@ -1,13 +1,15 @@
 """Random days against the shipped rules; `make alerts-replay` plays thirty."""
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from tools.alerts.day import MINUTE, SLOT, Day
+from tools.alerts import days
+from tools.alerts.day import MINUTE, SLOT, SLOTS, Day
 from tools.alerts.days import drawn
-from tools.alerts.engine import STEP, Alert
+from tools.alerts.engine import STEP, Alert, fired
 from tools.alerts.replay import RULES, judged_rules, replay, score
 
 FAST = Alert("RedriveDeadLettersGrowingFast", "critical", "dlq", "n", "mail")
@@ -21,6 +23,34 @@ def test_a_random_day_pages_for_all_that_breaks_and_for_nothing_else(
     result = replay(tool("promtool"), RULES, 0, holds_up=False)
 
     assert result.troubles > 3
+    assert not result.missed, result
+    assert not result.without_cause, result
+
+
+@pytest.mark.scenario
+def test_each_outage_of_a_day_is_alerted_within_ten_minutes_and_nothing_else_is(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    day = Day(Random(51))
+    happenings = (
+        days.a_provider_is_down,
+        days.an_outage_behind_a_breaker,
+        days.a_provider_of_a_critical_queue_is_down,
+        days.a_short_outage,
+        days.an_outage_under_failing_scrapes,
+        days.attempts_that_fail_now_and_then,
+    )
+    for slot in range(1, SLOTS):
+        happening = happenings[slot % len(happenings)]
+        day.happened.append(happening.__name__)
+        happening(day, slot * SLOT + day.minutes(5, 25))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(judged_rules(RULES.read_text()))
+
+    looks = fired(tool("promtool"), rules, days.world(day), tmp_path / "day.json")
+    result = score(day, looks)
+
+    assert result.minutes == [0] * 5, "each is due ten minutes after it began"
     assert not result.missed, result
     assert not result.without_cause, result
 
@@ -60,5 +90,5 @@ def test_what_no_page_depends_on_is_left_out() -> None:
     assert "redrive:dlq_added:seen" in kept
     assert "RedriveDeadLettersGrowingSteadily" not in kept
     assert "redrive:dlq_depth:max" not in kept
-    assert "RedriveReplicaLags" in kept, "O25: tickets of the server are replayed"
+    assert "RedriveReplicaLags" in kept, "tickets of the server are replayed"
     assert "redrive:console:seen" in kept

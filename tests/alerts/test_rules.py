@@ -11,6 +11,7 @@ import click
 import pytest
 import yaml
 
+from redrive.dead_letters.groups.objectives import MEANINGS
 from tools.alerts.engine import LITTLE_GARBAGE
 from tools.alerts.replay import needed_rules
 
@@ -26,6 +27,7 @@ COMMANDS = (
     "redrive breaker ls",
     "redrive queue ls",
     "redrive queue limits",
+    "redrive queue limit",
     "redrive queue pause",
     "redrive schedule ls",
     "redrive schedule pause",
@@ -37,6 +39,9 @@ COMMANDS = (
     "redrive dlq groups",
     "redrive dlq ack",
     "redrive dlq unack",
+    "redrive dlq hold",
+    "redrive dlq give-up",
+    "redrive dlq retry",
     "redrive dlq ls",
     "redrive dlq groups",
     "redrive dlq resolve",
@@ -117,7 +122,7 @@ def test_every_alert_says_what_how_much_and_where_to_look(
     for name, alert in alerts.items():
         notes = alert["annotations"]
 
-        assert set(notes) == {
+        assert notes.keys() - {"cause"} == {
             "summary",
             "description",
             "runbook_url",
@@ -145,6 +150,14 @@ def test_every_alert_can_be_routed(alerts: dict[str, dict[str, Any]]) -> None:
         assert labels["service"] == "redrive", name
 
 
+def test_each_objective_has_a_default_for_all_queues(
+    rules: list[dict[str, Any]],
+) -> None:
+    [expr] = [r["expr"] for r in rules if r.get("record") == "redrive:objective:max"]
+
+    assert set(re.findall(r'objective="(\w+)"', expr)) == set(MEANINGS)
+
+
 def test_no_label_holds_a_value(alerts: dict[str, dict[str, Any]]) -> None:
     """A label that changes with the value makes a new alert at every evaluation."""
     for name, alert in alerts.items():
@@ -154,7 +167,7 @@ def test_no_label_holds_a_value(alerts: dict[str, dict[str, Any]]) -> None:
 def test_every_grouping_keeps_the_cluster(rules: list[dict[str, Any]]) -> None:
     for rule in rules:
         for word, labels in GROUPING.findall(rule["expr"]):
-            if (word, labels) == ("group_left", "owner"):
+            if word == "group_left" and labels in {"owner", "objective"}:
                 continue  # its `on` is the grouping
             assert word in {"by", "on"}, rule["expr"]
             assert "cluster" in labels.split(",")[0] or (word, labels) == ("on", ""), (

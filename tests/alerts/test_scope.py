@@ -1,4 +1,4 @@
-"""O6: the rules of several releases, each made for its own namespace."""
+"""The rules of several releases, each made for its own namespace."""
 
 import re
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def of_release(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_every_selector_can_be_scoped(rules: list[dict[str, Any]]) -> None:
-    """O6: what the chart's two replacements do to each expression."""
+    """What the chart's two replacements do to each expression."""
     for rule in rules:
         names = re.findall(NAME, rule["expr"])
         scopes = [
@@ -81,7 +81,7 @@ def test_each_release_pages_for_itself(
     namespace: str,
     pages: set[str],
 ) -> None:
-    """O6: each evaluated the other's, too."""
+    """Each evaluated the other's, too."""
     world = World(40)
     well(world)
     well(world, namespace="m")

@@ -16,6 +16,7 @@ from .situations import (
     ABSENT,
     BURNING,
     CRITICAL,
+    FAILING,
     FAST,
     NOT_RESCUED,
     NOTHING_MOVES,
@@ -28,6 +29,7 @@ from .situations import (
     dead,
     ended,
     exporter,
+    failing,
     is_as_it_should_be,
     minute,
     objectives,
@@ -41,9 +43,7 @@ from .situations import (
 # ---------------------------------------------------------------------- growth: at birth
 
 
-@situation(
-    "O5 the first 60 jobs of a new queue are all poison", {f"{FAST} new": (10, 12)}
-)
+@situation("the first 60 jobs of a new queue are all poison", {f"{FAST} new": (10, 12)})
 def _(world: World) -> None:
     well(world)
     objectives(world, "new")
@@ -53,7 +53,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O5 a new queue's first 60 die over three scrapes", {f"{FAST} new": (10.5, 12.5)}
+    "a new queue's first 60 die over three scrapes", {f"{FAST} new": (10.5, 12.5)}
 )
 def _(world: World) -> None:
     well(world)
@@ -64,7 +64,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O5 the first queue that an empty installation ever has", {f"{FAST} new": (10, 12)}
+    "the first queue that an empty installation ever has", {f"{FAST} new": (10, 12)}
 )
 def _(world: World) -> None:
     exporter(world)
@@ -83,8 +83,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O5 a critical queue's very first job dies at birth",
-    {f"{CRITICAL} pay": (20, 20.5)},
+    "a critical queue's very first job dies at birth", {f"{CRITICAL} pay": (20, 20.5)}
 )
 def _(world: World) -> None:
     well(world)
@@ -163,14 +162,14 @@ def prometheus_is_down(world: World, begins: float, minutes: float) -> None:
     )
 
 
-@situation("O5 300 die while Prometheus is down for 4 minutes", {f"{FAST} q": (14, 16)})
+@situation("300 die while Prometheus is down for 4 minutes", {f"{FAST} q": (14, 16)})
 def _(world: World) -> None:
     well(world)
     dead(world, step_up(12, 1000, 1300))
     prometheus_is_down(world, 10, 4)
 
 
-@situation("O5 300 die while Prometheus is down for 7 minutes", {f"{FAST} q": (17, 19)})
+@situation("300 die while Prometheus is down for 7 minutes", {f"{FAST} q": (17, 19)})
 def _(world: World) -> None:
     well(world)
     dead(world, step_up(12, 1000, 1300))
@@ -216,7 +215,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O5 every second scrape fails, once a minute, and 60 die",
+    "every second scrape fails, once a minute, and 60 die",
     {f"{FAST} q": (10, 14)},
     interval=60,
 )
@@ -265,7 +264,7 @@ def restored(before: float, after: float, more: float = 0) -> Callable[[float], 
     return lambda now: before if now < 10 else after if now < 14 else after + more
 
 
-@situation("O2 restored from 210 to 10, then 150 die", {f"{FAST} q": (14, 16)})
+@situation("restored from 210 to 10, then 150 die", {f"{FAST} q": (14, 16)})
 def _(world: World) -> None:
     well(world)
     dead(world, restored(210, 10, 150))
@@ -278,8 +277,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O2 restored under two exporters, one of whose scrapes fails now and then",
-    minutes=40,
+    "restored under two exporters, one of whose scrapes fails now and then", minutes=40
 )
 def _(world: World) -> None:
     well(world, page_on_first_dead_letter=1)
@@ -340,7 +338,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O4 one installation of two is gone, workers and all", {f"{ABSENT} n": (15, 16)}
+    "one installation of two is gone, workers and all", {f"{ABSENT} n": (15, 16)}
 )
 def _(world: World) -> None:
     well(world)
@@ -349,9 +347,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O4 its exporter loops, up for a minute of five",
-    {f"{ABSENT} n": (5, 24)},
-    minutes=60,
+    "its exporter loops, up for a minute of five", {f"{ABSENT} n": (5, 24)}, minutes=60
 )
 def _(world: World) -> None:
     well(world)
@@ -363,7 +359,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O14 the database hides its figures for 5 of every 10 minutes",
+    "the database hides its figures for 5 of every 10 minutes",
     {f"{ABSENT} n": (15, 40)},
     minutes=60,
 )
@@ -416,7 +412,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O14 workers crash again and again, each seen once in five minutes",
+    "workers crash again and again, each seen once in five minutes",
     {f"{UNSERVED} q": (10, 20)},
     minutes=60,
 )
@@ -427,7 +423,7 @@ def _(world: World) -> None:
     workers(world, lambda now: now < 5 or now % 5 < 0.5)
 
 
-@situation("no worker after minute 5, with ready jobs", {f"{UNSERVED} q": (14, 16)})
+@situation("no worker after minute 5, with ready jobs", {f"{UNSERVED} q": (9, 10)})
 def _(world: World) -> None:
     exporter(world)
     objectives(world)
@@ -452,8 +448,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O13 a queue without a pool, beside one that is served",
-    {f"{UNSERVED} q2": (14, 16)},
+    "a queue without a pool, beside one that is served", {f"{UNSERVED} q2": (9, 10)}
 )
 def _(world: World) -> None:
     exporter(world)
@@ -464,12 +459,12 @@ def _(world: World) -> None:
     backlog(world, step_up(5, 0, 7), queue="q2")
 
 
-@situation("jobs are enqueued eight minutes before their first worker starts")
+@situation("jobs are enqueued four minutes before their first worker starts")
 def _(world: World) -> None:
     exporter(world)
     objectives(world)
-    backlog(world, lambda now: 0 if now < 2 else 7 if now < 11 else 0)
-    workers(world, lambda now: now >= 10)
+    backlog(world, lambda now: 0 if now < 2 else 7 if now < 7 else 0)
+    workers(world, lambda now: now >= 6)
 
 
 @situation("all workers are replaced, with a hole of a minute and a half", minutes=60)
@@ -513,7 +508,7 @@ def slots(
 
 
 @situation(
-    "C25 a lock keeps every worker from claiming",
+    "a lock keeps every worker from claiming",
     {f"{NOTHING_MOVES} n": (15, 17), f"{STALLED} q": (15, 27)},
     minutes=60,
 )
@@ -569,7 +564,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O14 workers crash again and again, up for 3 of 5 minutes",
+    "workers crash again and again, up for 3 of 5 minutes",
     {f"{STALLED} q": (15, 30)},
     minutes=60,
 )
@@ -595,20 +590,18 @@ def slow(
     )
 
 
-@situation("O20 jobs of 45 minutes with a deep backlog", minutes=150)
+@situation("jobs of 45 minutes with a deep backlog", minutes=150)
 def _(world: World) -> None:
     slow(world, 3600, 45, lambda _: 40)
 
 
-@situation(
-    "O20 jobs of 45 minutes begin on a queue that was idle for hours", minutes=150
-)
+@situation("jobs of 45 minutes begin on a queue that was idle for hours", minutes=150)
 def _(world: World) -> None:
     slow(world, 3600, 300, lambda now: 40 if 90 <= now < 135 else 0)
 
 
 @situation(
-    "O20 nothing ends for longer than a job may take",
+    "nothing ends for longer than a job may take",
     {f"{STALLED} q": (72, 85)},
     minutes=90,
 )
@@ -659,7 +652,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "O8 workers that hold jobs are lost, and nobody is left",
+    "workers that hold jobs are lost, and nobody is left",
     {f"{NOT_RESCUED} n": (15, 16)},
 )
 def _(world: World) -> None:
@@ -674,19 +667,19 @@ def dying(world: World, share: float) -> None:
     dead(world, lambda now: now * 100 * share)
 
 
-@situation("O16 all jobs die, of an objective of 20 %", {f"{BURNING} q": (2, 8)})
+@situation("all jobs die, of an objective of 20 %", {f"{BURNING} q": (2, 8)})
 def _(world: World) -> None:
     well(world, dead_ratio=0.2, dlq_added_5m=10_000)
     dying(world, 1.0)
 
 
-@situation("O16 three of four die, of an objective of 7 %", {f"{BURNING} q": (2, 8)})
+@situation("three of four die, of an objective of 7 %", {f"{BURNING} q": (2, 8)})
 def _(world: World) -> None:
     well(world, dead_ratio=0.07, dlq_added_5m=10_000)
     dying(world, 0.75)
 
 
-@situation("O16 half of them die, of an objective of 20 %")
+@situation("half of them die, of an objective of 20 %")
 def _(world: World) -> None:
     well(world, dead_ratio=0.2, dlq_added_5m=10_000)
     dying(world, 0.5)
@@ -696,6 +689,64 @@ def _(world: World) -> None:
 def _(world: World) -> None:
     well(world, dead_ratio=1, dlq_added_5m=10_000)
     dying(world, 1.0)
+
+
+# ---------------------------------------------------------------------- retries
+
+
+@situation("a provider of a critical queue is down", {f"{FAILING} q": (15, 20)}, 60)
+def _(world: World) -> None:
+    well(world)
+    ended(world, lambda now: 20 * min(now, 10))
+    failing(world, lambda now: 20 * max(now - 10, 0), 10)
+
+
+@situation(
+    "a provider of a critical queue with a job a minute is down",
+    {f"{FAILING} q": (25, 30)},
+    60,
+)
+def _(world: World) -> None:
+    well(world)
+    ended(world, lambda now: min(now, 10))
+    failing(world, lambda now: max(now - 10, 0), 10)
+
+
+@situation(
+    "the exporter names fewer kinds than fail", {f"{FAILING} q": (15, 20)}, minutes=60
+)
+def _(world: World) -> None:
+    well(world)
+    ended(world, lambda now: 20 * min(now, 10))
+    failing(world, lambda now: 20 * max(now - 10, 0), 10, kind="other")
+
+
+@situation("every third scrape fails in an outage", {f"{FAILING} q": (15, 20)}, 60)
+def _(world: World) -> None:
+    well(world)
+    ended(world, lambda now: 20 * min(now, 10))
+    failing(world, lambda now: 20 * max(now - 10, 0), 10)
+    world.lose(lambda step: step % 3 == 2)
+
+
+@situation("all attempts fail for three minutes", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    ended(world, lambda now: 20 * (min(now, 10) + max(now - 13, 0)))
+    failing(world, lambda now: 20 * min(max(now - 10, 0), 3), 10)
+
+
+@situation("four of ten attempts fail all the time", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    ended(world, lambda now: 12 * now)
+    failing(world, lambda now: 8 * now)
+
+
+@situation("a job of a quiet queue fails again and again", minutes=60)
+def _(world: World) -> None:
+    well(world)
+    failing(world, lambda now: now // 4)
 
 
 # ---------------------------------------------------------------------- the tests
@@ -720,7 +771,7 @@ def test_what_pages_and_what_does_not(
     page_rules: Path,
     tmp_path: Path,
 ) -> None:
-    """O2 O4 O5 O8 O13 O14 O16 O20: a situation pages in time, and for what it is."""
+    """A situation pages in time, and for what it is."""
     cases = {
         f"c{n}": case
         for n, case in enumerate(SITUATIONS)

@@ -24,9 +24,7 @@ app.conf.update(
     worker_prefetch_multiplier=1,
 )
 redrive.celery.install(
-    app,
-    database_url=os.environ.get("SHOP_REDRIVE_URL", URL),
-    spool=HOME / "spool",
+    app, database_url=os.environ.get("SHOP_REDRIVE_URL", URL), spool=HOME / "spool"
 )
 
 jobs = redrive.celery.sender(

@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 
 from redrive.celery.arguments import Arguments, restored, stored
-from redrive.celery.records import (
-    Sent,
-    as_queue,
-    encode,
-    failure_of,
-    kind_of,
-    outcome,
-)
+from redrive.celery.records import Sent, as_queue, encode, failure_of, kind_of, outcome
 from redrive.errors import InvalidJob
 from redrive.rules.model import Category, Failure
 from redrive.rules.payloads.limits import check_name
@@ -80,6 +73,11 @@ def test_a_payload_that_was_edited_wrongly_is_refused(payload: dict[str, Any]):
 def test_names_are_valid(name: str):
     assert check_name("kind", kind_of(name))
     assert check_name("queue", as_queue(name))
+
+
+def test_names_keep_their_upper_case():
+    assert kind_of("shop.tasks.Charge") == "celery.shop.tasks.Charge"
+    assert as_queue("Mail") == "Mail"
 
 
 def test_long_names_stay_apart():

@@ -53,7 +53,7 @@ def test_a_task_that_fails(shop: Shop, redrive: Redrive, database: Database):
 
     letter = the_letter(redrive, database, task)
 
-    assert (letter["kind"], letter["queue"]) == ("celery.shop.charge", "celery")
+    assert (letter["kind"], letter["queue"]) == ("celery.Shop.charge", "celery")
     assert letter["payload"]["args"] == [17]
     assert letter["payload"]["kwargs"]["currency"] == "XAU"
     assert letter["error_class"] == "ValueError"
@@ -151,7 +151,7 @@ def test_a_message_that_the_worker_does_not_accept(
 
     letter = the_letter(redrive, database, task)
 
-    assert letter["kind"] == "celery.shop.charge"
+    assert letter["kind"] == "celery.Shop.charge"
     assert letter["error_class"] == "celery.ContentDisallowed"
     assert letter["headers"]["celery"]["id"] == task
 

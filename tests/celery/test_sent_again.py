@@ -6,6 +6,8 @@ from typing import Any
 from redis import Redis
 
 from redrive.database.connections.connect import connect
+from redrive.dead_letters.imports import document
+from redrive.dead_letters.imports.store import take
 from redrive.enqueue import enqueue
 from tests.celery.harness import Shop
 from tests.cli.conftest import Redrive
@@ -29,10 +31,7 @@ def open_letters(database: Database) -> int:
 
 
 def test_a_mended_task_succeeds_and_one_that_is_not_dies_again(
-    shop: Shop,
-    redrive: Redrive,
-    database: Database,
-    sending: Callable[..., Any],
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):
     worker = shop.worker()
     sending()
@@ -55,10 +54,7 @@ def test_a_mended_task_succeeds_and_one_that_is_not_dies_again(
 
 
 def test_a_retried_task_keeps_its_mark(
-    shop: Shop,
-    redrive: Redrive,
-    database: Database,
-    sending: Callable[..., Any],
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):
     shop.worker()
     sending()
@@ -74,10 +70,7 @@ def test_a_retried_task_keeps_its_mark(
 
 
 def test_a_campaign_stops_if_its_canaries_die_again(
-    shop: Shop,
-    redrive: Redrive,
-    database: Database,
-    sending: Callable[..., Any],
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):
     shop.worker()
     sending()
@@ -93,10 +86,7 @@ def test_a_campaign_stops_if_its_canaries_die_again(
 
 
 def test_nobody_reports_an_end(
-    shop: Shop,
-    redrive: Redrive,
-    database: Database,
-    sending: Callable[..., Any],
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):
     worker = shop.worker()
     sending(shop_verdict="2")
@@ -116,10 +106,7 @@ def test_nobody_reports_an_end(
 
 
 def test_an_argument_that_json_cannot_hold(
-    shop: Shop,
-    redrive: Redrive,
-    database: Database,
-    sending: Callable[..., Any],
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):
     shop.worker()
     sending()
@@ -140,10 +127,7 @@ def test_an_argument_that_json_cannot_hold(
 
 
 def test_what_follows_on_a_task_runs_after_it(
-    shop: Shop,
-    redrive: Redrive,
-    database: Database,
-    sending: Callable[..., Any],
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):
     shop.worker("-Q", "celery,urgent")
     sending()
@@ -164,10 +148,7 @@ def test_what_follows_on_a_task_runs_after_it(
 
 
 def test_a_task_that_is_out_of_time_again_is_the_same_dead_letter(
-    shop: Shop,
-    redrive: Redrive,
-    database: Database,
-    sending: Callable[..., Any],
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):
     shop.worker()
     sending()
@@ -182,12 +163,8 @@ def test_a_task_that_is_out_of_time_again_is_the_same_dead_letter(
 
 
 def test_a_producer_cannot_send_a_task(
-    shop: Shop,
-    redrive: Redrive,
-    database: Database,
-    sending: Callable[..., Any],
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):
-    """S45"""
     sending()
     forged = {"task": "Shop.charge", "id": "4711", "routing_key": "celery"}
     with connect(database.url) as conn:
@@ -203,5 +180,41 @@ def test_a_producer_cannot_send_a_task(
 
     ((job, *_),) = states(database)
     letter = redrive("dlq", "show", str(job), "--json").json
-    assert "it is no dead letter of another system" in letter["message"]
+    assert "not imported" in letter["message"]
+    assert Redis.from_url(shop.broker).llen("celery") == 0
+
+    left = redrive("dlq", "redrive", str(job), "--json", *WHY).json
+    assert left["blocked"] == {"not_imported": 1}
+    assert Redis.from_url(shop.broker).llen("celery") == 0
+
+
+def test_an_import_under_another_name_or_of_another_task_is_not_sent(
+    shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
+):
+    sending()
+    header = {"task": "Shop.charge", "id": "4711", "routing_key": "celery"}
+    payload = {"args": [17], "kwargs": {}}
+    given: dict[str, Any] = {
+        "queue": "celery",
+        "payload": payload,
+        "headers": {"celery": header},
+    }
+
+    for source, kind in (("sidekiq", "Shop.charge"), ("celery", "shop.mail")):
+        letter = document.read(
+            {**given, "kind": f"celery.{kind}", "source_id": kind, "message": "x"},
+            source,
+        )
+        with connect(database.url) as conn:
+            assert take(conn, source, [letter], why="a test", actor="ada") == 1
+
+    wait_for(lambda: database.column("select id from redrive.workers"))
+    redrive("dlq", "redrive", "--all", "--canaries", "0", *WHY)
+
+    messages = "select message from redrive.dead_letters where redrives = 1 order by id"
+    (misnamed,) = wait_for(lambda: database.column(messages))
+    assert "another kind" in misnamed
+    assert database.column(
+        "select blocked from redrive.dead_letters where blocked is not null"
+    ) == ["not_imported"]
     assert Redis.from_url(shop.broker).llen("celery") == 0

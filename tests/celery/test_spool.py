@@ -129,10 +129,7 @@ def test_a_record_that_is_refused_stops_no_other(spool: Spool, database: Databas
 
 
 def test_with_keys_the_database_has_only_ciphertext(
-    spool: Spool,
-    database: Database,
-    keys: Callable[..., Path],
-    redrive: Redrive,
+    spool: Spool, database: Database, keys: Callable[..., Path], redrive: Redrive
 ):
     path = keys("new")
     put(spool, "a")
@@ -160,7 +157,7 @@ def test_with_keys_the_database_has_only_ciphertext(
 
 
 def test_a_forged_outcome_ends_nothing(spool: Spool, database: Database):
-    """S46: a publisher of tasks may know the number of a job and of its send."""
+    """A publisher of tasks may know the number of a job and of its send."""
     token, guessed = "a" * 32, "b" * 32
     put(spool, "a")
     connect = connects_to(database.url)
@@ -274,7 +271,6 @@ def test_nothing_is_written_to_or_read_from_a_directory_of_somebody_else(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    """S44"""
     put(spool, "planted")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     task = SimpleNamespace(

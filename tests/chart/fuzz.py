@@ -208,19 +208,18 @@ def objects(schema: dict[str, Any], name: str) -> st.SearchStrategy[Any]:
         return st.fixed_dictionaries(
             {key: of_each[key] for key in needed}, optional=optional
         )
-    if isinstance(schema.get("additionalProperties"), dict) and name not in GIVEN_ON:
-        if "propertyNames" not in schema:
-            return st.just({})
-        names = of({"type": "string"} | resolved(schema["propertyNames"]))
-        if "enum" in resolved(schema["propertyNames"]):
-            names = st.sampled_from(resolved(schema["propertyNames"])["enum"])
-            inner = names.flatmap(
-                lambda key: st.fixed_dictionaries(
-                    {key: of(schema["additionalProperties"], key)}
-                )
+    if "patternProperties" in schema and name not in GIVEN_ON:
+        pattern, inner = next(iter(schema["patternProperties"].items()))
+        if re.fullmatch(r"\^\([A-Za-z|]+\)\$", pattern):  # a few names, one drawn
+            names = st.sampled_from(pattern[2:-2].split("|"))
+            one = names.flatmap(
+                lambda key: st.fixed_dictionaries({key: of(inner, key)})
             )
-            return inner | st.just({})
-        return st.dictionaries(names, of(schema["additionalProperties"]), max_size=2)
+            return one | st.just({})
+        names = of({"type": "string", "pattern": pattern})
+        return st.dictionaries(names, of(inner), max_size=2)
+    if isinstance(schema.get("additionalProperties"), dict) and name not in GIVEN_ON:
+        return st.just({})
     return st.sampled_from(GIVEN_ON[name])
 
 
@@ -494,7 +493,7 @@ CUSTOM: dict[str, dict[str, Any]] = {
                     closed(backendRefs=listed(closed("name", name=TEXT, port=COUNT)))
                 ),
             )
-        ),
+        )
     },
     "keda.sh/v1alpha1": {
         "ScaledObject": kind(

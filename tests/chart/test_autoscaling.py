@@ -130,7 +130,7 @@ def keda(load: float | None, current: int, failures: int = 0) -> int:
 def test_without_figures_there_is_no_answer_and_no_pod_is_taken_away(
     queries: Callable[..., Queries], answer: Callable[..., float | None]
 ) -> None:
-    """O3: 0 was read while the exporter was away, so KEDA scaled to the fewest."""
+    """0 was read while the exporter was away, so KEDA scaled to the fewest."""
     for asked in queries("mail"):
         assert answer({'up{job="rel"}': "0x20"}, asked) is None
         stopped = dict.fromkeys(figures("mail") | THERE, "500x5 stale")
@@ -146,7 +146,7 @@ def test_without_figures_there_is_no_answer_and_no_pod_is_taken_away(
 def test_a_queue_without_jobs_yet_is_0_and_no_error(
     queries: Callable[..., Queries], answer: Callable[..., float | None]
 ) -> None:
-    """O3: the wait of a queue that nobody has enqueued to was an error to KEDA."""
+    """The wait of a queue that nobody has enqueued to was an error to KEDA."""
     for asked in (*queries("mail"), *queries()):
         assert answer(THERE, asked) == 0
     for asked in queries("mail"):
@@ -158,7 +158,7 @@ def test_a_queue_without_jobs_yet_is_0_and_no_error(
 def test_a_paused_queue_needs_pods_only_for_what_runs(
     queries: Callable[..., Queries], answer: Callable[..., float | None]
 ) -> None:
-    """O3: the wait ignored the pause, and the load what still ran."""
+    """The wait ignored the pause, and the load what still ran."""
     load, wait = queries()
     paused = THERE | figures("mail", ready=500, running=5, wait=900, paused=True)
 
@@ -204,7 +204,7 @@ def test_two_exporters_during_a_rollout_count_once(
 
 
 def test_the_hpa_adds_up_the_queues_of_its_pool_only(render: Render) -> None:
-    """O3: it summed all queues of the namespace."""
+    """It summed all queues of the namespace."""
     pools = {
         "mail": {"queues": ["mail", "mail.bulk"]},
         "every": {},

@@ -26,7 +26,7 @@ def secrets_of(release: Release) -> dict[str, set[str]]:
 
 
 def test_each_part_has_the_login_it_needs_and_no_other(render: Render) -> None:
-    """S12: what listens on the network has the viewer's login, and no keyring."""
+    """What listens on the network has the viewer's login, and no keyring."""
     values = with_pool() | {
         "database": LOGINS | {"viewer": {"existingSecret": "viewer"}},
         "encryption": {"existingSecret": "keyring"},
@@ -48,7 +48,7 @@ def test_each_part_has_the_login_it_needs_and_no_other(render: Render) -> None:
 def test_without_a_viewer_the_exporter_has_the_operators_login_and_the_notes_say_so(
     render: Render,
 ) -> None:
-    """S12: values that name three logins go on; the keyring is out of reach all the same."""
+    """Values that name three logins go on; the keyring is out of reach all the same."""
     release = render({"database": LOGINS, "encryption": {"existingSecret": "keyring"}})
 
     assert secrets_of(release)["Deployment/rel-exporter/exporter"] == {"operator"}
@@ -58,7 +58,7 @@ def test_without_a_viewer_the_exporter_has_the_operators_login_and_the_notes_say
 def test_kubectl_exec_reaches_the_container_with_the_tools_which_listens_to_nobody(
     render: Render,
 ) -> None:
-    """S12: `kubectl exec deploy/rel-exporter -- redrive ...` goes on as it did."""
+    """`kubectl exec deploy/rel-exporter -- redrive ...` goes on as it did."""
     template = render({"database": LOGINS}).get("Deployment", "rel-exporter")["spec"][
         "template"
     ]
@@ -89,6 +89,16 @@ def test_tls_is_files_and_their_names(everything: Release) -> None:
     ]
     client = next(v["secret"] for v in pod["volumes"] if v["name"] == "client")
     assert client["defaultMode"] == 0o440
+
+
+def test_a_public_authority_needs_no_certificate_of_ones_own(render: Render) -> None:
+    tls = {"mode": "verify-full", "systemCa": True}
+    release = render({"database": LOGINS | {"tls": tls}})
+
+    assert settings(release, "Deployment", "rel-exporter", "PG") == {
+        "PGSSLMODE": "verify-full",
+        "PGSSLROOTCERT": "/etc/ssl/certs/ca-certificates.crt",
+    }
 
 
 def test_the_keyring_is_a_file_of_those_who_read_payloads(
@@ -122,7 +132,7 @@ def test_the_keyring_is_a_file_of_those_who_read_payloads(
 
 
 def test_closed_to_the_network_unless_values_open_it(render: Render) -> None:
-    """S21: there was no NetworkPolicy by default, and with one any pod could read metrics."""
+    """There was no NetworkPolicy by default, and with one any pod could read metrics."""
     urls = {
         login: {"url": "postgresql://u:5:7@[::1]:6432,h:6433/d?x=1"} for login in LOGINS
     }
@@ -163,7 +173,7 @@ def test_closed_to_the_network_unless_values_open_it(render: Render) -> None:
 def test_a_database_whose_url_is_a_secret_is_reached_on_the_port_that_values_name(
     render: Render, policy: dict[str, Any], egress: list[Any]
 ) -> None:
-    """S21: its address is unknown then, so the port is all there is to go by."""
+    """Its address is unknown then, so the port is all there is to go by."""
     release = render({"database": LOGINS, "networkPolicy": policy})
 
     assert release.get("NetworkPolicy", "rel")["spec"]["egress"][1] == {"ports": egress}

@@ -30,7 +30,7 @@ def _schemas_are_read_once() -> Iterator[None]:
 def test_values_are_refused_by_name_or_become_valid_objects(
     helm: Helm, shard: int
 ) -> None:
-    """O17: a boolean label, an exponent, a lost environment came through and failed later."""
+    """No value passes that fails later, such as a boolean label or an exponent."""
 
     came_of: Counter[str] = Counter()
 

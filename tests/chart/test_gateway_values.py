@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from redrive.gateway.file import SQS, RabbitMQ, load
+from redrive.extras.gateway.file import SQS, RabbitMQ, load
 from tests import pages
 from tests.chart.conftest import Render
 from tests.chart.helm import CHART, HelmRefusedError, Release

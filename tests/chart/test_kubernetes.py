@@ -18,7 +18,7 @@ VALUES = {path.stem: read_values(path) for path in [*EXAMPLES, EVERYTHING]} | {
     "trial-closed": {
         "postgres": {"trial": {"enabled": True}},
         "networkPolicy": {"enabled": True},
-    },
+    }
 }
 VERSIONS = [
     v for v in dict.fromkeys(utils.all_versions()) if int(v.split(".")[1]) >= 30

@@ -43,7 +43,7 @@ def test_selectors_find_the_pods_of_their_own_component_only(
 def test_labels_of_values_never_replace_those_of_a_selector(
     render: Render, where: tuple[str, ...], label: str
 ) -> None:
-    """O17: commonLabels replaced labels that selectors use, and nothing found its pods."""
+    """CommonLabels replaced labels that selectors use, and nothing found its pods."""
     values: Any = {label: "mine"}
     for name in reversed(where):
         values = {name: values}
@@ -69,7 +69,7 @@ def test_labels_of_values_are_on_the_pods(render: Render) -> None:
 
 
 def test_words_that_yaml_takes_for_something_else_stay_words(render: Render) -> None:
-    """O17: a pool named `no` gave a boolean label; names of classes and Secrets went unquoted."""
+    """A pool named `no` gave a boolean label; names of classes and Secrets went unquoted."""
     values = {
         "database": {login: {"existingSecret": "on"} for login in LOGINS}
         | {"tls": {"mode": "verify-full", "caSecret": {"name": "1e3", "key": "yes"}}},
@@ -121,7 +121,7 @@ def test_numbers_stay_numbers_when_they_are_large(render: Render) -> None:
 
 
 def test_numbers_of_pools_stay_numbers_when_they_are_large(render: Render) -> None:
-    """O17: from a million on they were rendered with an exponent."""
+    """From a million on they were rendered with an exponent."""
     scaled = {"type": "keda", "maxReplicas": 1000000, "jobsPerPod": 5000000} | {
         "keda": KEDA["keda"] | {"fallbackReplicas": 1000000}
     }

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.chart.conftest import EVERYTHING, read_values
+from tests.chart.conftest import EVERYTHING, Render, read_values
 from tests.chart.fakeapi import FakeCluster, fake_cluster
-from tests.chart.helm import Helm
+from tests.chart.helm import Helm, Release
+from tests.chart.rendered import pods_of
 
 URLS = {
     login: {"url": f"postgresql://{login}@h/d"}
@@ -110,7 +111,7 @@ def _migration(helm: Helm, values: dict[str, Any], name: str = "rel") -> dict[st
 def test_a_migration_that_differs_is_another_job_where_nobody_counts_revisions(
     helm: Helm, change: dict[str, Any], is_another: bool
 ) -> None:
-    """O11: Argo CD applied another template to the Job of the same name, which is immutable."""
+    """Argo CD applied another template to the Job of the same name, which is immutable."""
     before, after = (_migration(helm, JOB_MODE | more) for more in ({}, change))
 
     assert (before["metadata"]["name"] != after["metadata"]["name"]) == is_another
@@ -129,3 +130,22 @@ def test_uninstalling_leaves_nothing(helm: Helm, cluster: FakeCluster) -> None:
     helm.run("uninstall", kubeconfig=cluster.kubeconfig, name="rel")
 
     assert cluster.objects == {}
+
+
+def test_each_container_says_in_its_status_why_it_ended(
+    everything: Release, render: Render
+) -> None:
+    """Handlers that cannot be imported once were "Error, exit code 64", and the rest in the log."""
+    trial = render({"postgres": {"trial": {"enabled": True}}})
+    policies = {
+        f"{found['kind']}/{found['metadata']['name']}: {container['name']}": (
+            container.get("terminationMessagePolicy")
+        )
+        for found in everything.objects + trial.objects
+        for pod in pods_of(found)
+        for container in pod["containers"] + pod.get("initContainers", [])
+        if container["image"] not in {"proxy:1", "sidecar:1"}  # of values
+    }
+
+    assert len(policies) > 10
+    assert set(policies.values()) == {"FallbackToLogsOnError"}, policies

@@ -45,7 +45,7 @@ def test_migrations_can_be_left_to_the_user(render: Render) -> None:
 def test_the_migration_gives_up_with_a_reason_before_its_deadline(
     render: Render, deadline: int, patience: str
 ) -> None:
-    """O22: Kubernetes deleted the pod at 240 s, and its reason with it; it waited for 600 s."""
+    """Kubernetes deleted the pod at 240 s, and its reason with it; it waited for 600 s."""
     release = render(
         {"database": LOGINS, "migrations": {"activeDeadlineSeconds": deadline}}
     )
@@ -108,7 +108,7 @@ def test_objectives_are_put_into_the_database_after_each_install_and_upgrade(
 def test_owners_are_put_into_the_database_after_each_install_and_upgrade(
     everything: Release, render: Render
 ) -> None:
-    """M4: who cares for a queue is written down beside its thresholds."""
+    """Who cares for a queue is written down beside its thresholds."""
     job = everything.get("Job", "everything-owners")
     command = container(everything, "Job", "everything-owners")["args"]
 
@@ -149,7 +149,7 @@ def test_retention_is_put_into_the_database_after_each_install_and_upgrade(
 def test_the_migration_says_what_is_expected_to_run(
     render: Render, purge: dict[str, Any], said: str
 ) -> None:
-    """O12: a purge that never ran was never missed, and a weekly one was missed each week."""
+    """A purge that never ran was never missed, and a weekly one was missed each week."""
     release = render({"database": LOGINS, "purge": purge})
     found = environment(release, "Job", "rel-migrate")
 

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from tests.chart.rendered import KEDA, LABELLED, LOGINS, console, with_pool
 
 
 def test_the_names_of_monitoring_are_words_as_well(render: Render) -> None:
-    """O17: two objects with one label twice were refused by Helm, not by us."""
+    """Two objects with one label twice were refused by Helm, not by us."""
     values = {
         "database": LOGINS,
         "commonLabels": {"release": "on"},
@@ -36,7 +37,7 @@ def test_the_names_of_monitoring_are_words_as_well(render: Render) -> None:
 def test_two_releases_in_one_namespace_are_two_jobs_to_prometheus(
     render: Render,
 ) -> None:
-    """O15: as one job, the growth of one hid behind the other's higher counter."""
+    """As one job, the growth of one hid behind the other's higher counter."""
     values = with_pool() | {
         "workers": {"mail": {"handlers": "a:b", "autoscaling": KEDA}},
         "monitoring": {
@@ -64,7 +65,7 @@ def test_two_releases_in_one_namespace_are_two_jobs_to_prometheus(
 
 
 def test_the_rules_read_the_figures_of_their_release_alone(render: Render) -> None:
-    """O6: those of another namespace were evaluated as well, without its links and silences."""
+    """Those of another namespace were evaluated as well, without its links and silences."""
     monitoring = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
     release = render({"database": LOGINS, "monitoring": monitoring}, name="shop")
 
@@ -83,7 +84,7 @@ def test_the_rules_read_the_figures_of_their_release_alone(render: Render) -> No
 
 
 def test_a_monitor_takes_relabelings_and_limits(everything: Release) -> None:
-    """O19: scrapeTimeout, sampleLimit, relabelings and metricRelabelings could not be set."""
+    """`scrapeTimeout`, sampleLimit, relabelings and metricRelabelings could not be set."""
     spec = everything.get("PodMonitor", "everything")["spec"]
     endpoint, of_console = spec["podMetricsEndpoints"]
 
@@ -125,30 +126,56 @@ def scoped(expr: str, scope: str) -> str:
 
 
 def test_the_rules_are_installed_as_they_are_tested(everything: Release) -> None:
-    """O6: but for the selectors."""
+    """But for the selectors, and new groups, which these values ask for."""
     for path in (CHART / "files" / "alerts").glob("*.yaml"):
         name = "everything-" + path.stem.removeprefix("redrive.").replace(".", "-")
         rules = yaml.safe_load(path.read_text())
         for group in rules["groups"]:
             for rule in group["rules"]:
                 rule["expr"] = scoped(rule["expr"], 'namespace="jobs",job="rel"')
+                if rule.get("alert") == "RedriveGroupNew":
+                    rule["labels"]["severity"] = "warning"
         assert everything.get("PrometheusRule", name)["spec"] == rules
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-def test_new_groups_alert_only_if_somebody_wants_it(
+def test_new_groups_are_told_only_if_somebody_wants_it(
     render: Render, wanted: bool
 ) -> None:
     rule = {"enabled": True} | ({"newGroups": True} if wanted else {})
     monitoring = {"prometheusRule": rule, "podMonitor": {"enabled": True}}
     release = render({"database": LOGINS, "monitoring": monitoring})
 
-    installed = json.dumps(
-        [o for o in release.objects if o["kind"] == "PrometheusRule"]
-    )
+    severities = {
+        rule["alert"]: rule["labels"]["severity"]
+        for o in release.objects
+        if o["kind"] == "PrometheusRule"
+        for group in o["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
 
-    assert "RedriveGroupRegressed" in installed
-    assert ("RedriveGroupNew" in installed) is wanted
+    assert severities["RedriveGroupRegressed"] == "warning"
+    assert severities["RedriveGroupNew"] == ("warning" if wanted else "info")
+
+
+def test_the_chart_and_the_plain_rules_have_the_same_alerts(render: Render) -> None:
+    monitoring = {"prometheusRule": {"enabled": True}, "podMonitor": {"enabled": True}}
+    release = render({"database": LOGINS, "monitoring": monitoring})
+    [rule] = [o for o in release.objects if o["kind"] == "PrometheusRule"]
+
+    def alerts(groups: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            r["alert"]: (r["labels"], r.get("for"), r.get("keep_firing_for"))
+            for group in groups
+            for r in group["rules"]
+            if "alert" in r
+        }
+
+    plain = yaml.safe_load(
+        (CHART.parents[1] / "alerts" / "redrive.rules.yaml").read_text()
+    )
+    assert alerts(rule["spec"]["groups"]) == alerts(plain["groups"])
 
 
 def test_an_alert_can_be_left_out_and_links_can_lead_to_ones_own_runbook(
@@ -216,7 +243,7 @@ def test_dashboards_lead_to_ones_own_runbook(render: Render) -> None:
 
 
 def test_links_without_an_address_are_left_out(render: Render) -> None:
-    """O18: whoever was woken was sent to runbooks.example and grafana.example."""
+    """Whoever was woken was sent to runbooks.example and grafana.example."""
     monitoring = {
         "podMonitor": {"enabled": True},
         "prometheusRule": {"enabled": True},
@@ -231,6 +258,7 @@ def test_links_without_an_address_are_left_out(render: Render) -> None:
     ]
     assert {name for alert in alerts for name in alert["annotations"]} == {
         "summary",
+        "cause",
         "description",
     }
     boards = [

@@ -75,7 +75,7 @@ def shell(cluster: FakeCluster, tmp_path: Path) -> Any:
 def test_the_runbook_shows_the_queues_of_every_pool(
     helm: Helm, cluster: FakeCluster, shell: Any
 ) -> None:
-    """O29: it looked for a variable that a pool of all queues does not have."""
+    """It looked for a variable that a pool of all queues does not have."""
     pools = {"all": {"handlers": "a:b"}, "some": {"handlers": "a:b", "queues": ["x"]}}
     helm.release("install", cluster, {"database": LOGINS, "workers": pools}, name="rel")
     commands = first_block("alerts/runbook.md", "RedriveQueueUnserved").splitlines()
@@ -97,7 +97,7 @@ def test_the_runbook_shows_the_queues_of_every_pool(
 def test_the_migration_runs_again_as_the_owner(
     helm: Helm, cluster: FakeCluster, shell: Any, owner: dict[str, str]
 ) -> None:
-    """O29: no command could, because Helm deletes the Job and the owner's Secret."""
+    """No command could, because Helm deletes the Job and the owner's Secret."""
     values = {
         "database": LOGINS | {"owner": owner},
         "queues": {"mail": {"objectives": {"dlq_added_5m": 3}}},
@@ -120,7 +120,7 @@ def test_the_migration_runs_again_as_the_owner(
 
 
 def test_the_notes_set_the_variables_of_the_runbook(render: Render) -> None:
-    """O29: `$RELEASE` was the release, and objects were named by fullnameOverride."""
+    """`$RELEASE` was the release, and objects were named by fullnameOverride."""
     console = {
         "enabled": True,
         "tokens": {"existingSecret": "console"},
@@ -140,7 +140,7 @@ def test_the_notes_set_the_variables_of_the_runbook(render: Render) -> None:
 def test_no_policy_selects_pods_that_the_release_does_not_have(
     render: Render, workers: dict[str, Any]
 ) -> None:
-    """O29: a release without pools had a policy for workers."""
+    """A release without pools had a policy for workers."""
     release = render({"database": LOGINS, "workers": workers})
 
     policies = release.names("NetworkPolicy")
@@ -151,7 +151,7 @@ def test_no_policy_selects_pods_that_the_release_does_not_have(
     "page", ["docs/kubernetes.md", "docs/compatibility.md", "helm/redrive/README.md"]
 )
 def test_pages_name_the_oldest_versions_that_know_the_fields_in_use(page: str) -> None:
-    """O29: KEDA's oldest version was not named.
+    """KEDA's oldest version was not named.
 
     `fallback.behavior` came with KEDA 2.17, and 2.17.0 refuses a trigger without
     `metricType`. `keep_firing_for` came with Prometheus 2.42 and its operator 0.66.

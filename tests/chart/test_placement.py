@@ -7,7 +7,7 @@ import pytest
 
 from tests.chart.conftest import EVERYTHING, Render, read_values
 from tests.chart.helm import HelmRefusedError, Release
-from tests.chart.rendered import GATEWAY, with_pool
+from tests.chart.rendered import GATEWAY, pods_of, with_pool
 
 ZONE = {
     "topologyKey": "topology.kubernetes.io/zone",
@@ -189,3 +189,29 @@ def test_a_component_adds_to_the_placement_of_all_pods(
     assert [one["key"] for one in spec["tolerations"]] == ["all", "own"]
     others = release.get("Deployment", "rel-worker-mail")["spec"]["template"]["spec"]
     assert others["nodeSelector"] == {"disk": "ssd", "zone": "a"}
+
+
+def test_a_registry_of_a_parent_chart_is_that_of_all_images(render: Render) -> None:
+    release = render(
+        {
+            "global": {"imageRegistry": "mirror.example:5000/all"},
+            "postgres": {"trial": {"enabled": True}},
+            "image": {"repository": "ghcr.io/acme/redrive", "tag": "1"},
+            "workers": {
+                "own": {"handlers": "a:b", "image": "acme/jobs:2"},
+                "plain": {"handlers": "a:b"},
+            },
+        }
+    )
+    images = {
+        container["image"]
+        for found in release.objects
+        for pod in pods_of(found)
+        for container in pod["containers"] + pod.get("initContainers", [])
+    }
+
+    assert images == {
+        "mirror.example:5000/all/acme/redrive:1",
+        "mirror.example:5000/all/acme/jobs:2",
+        "mirror.example:5000/all/library/postgres:17-bookworm",
+    }

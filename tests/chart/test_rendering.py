@@ -41,7 +41,15 @@ def test_the_same_values_give_the_same_bytes(render: Render, path: Any) -> None:
 
 def test_the_values_that_quickstart_writes_install(render: Render) -> None:
     release = render(
-        read_values(ROOT / "service" / "redrive" / "quickstart" / "values.yaml")
+        read_values(
+            ROOT
+            / "service"
+            / "redrive"
+            / "extras"
+            / "quickstart"
+            / "project"
+            / "values.yaml"
+        )
     )
 
     worker = environment(release, "Deployment", "rel-worker-main")
@@ -77,7 +85,7 @@ def test_the_program_knows_each_variable_of_the_chart(everything: Release) -> No
 
 
 def test_an_extra_object_knows_its_release(render: Render) -> None:
-    """O19: extraObjects were not templates."""
+    """`extraObjects` are templates."""
     extra = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -138,16 +138,10 @@ CANDIDATES = [
     [{"name": "changed"}],
     [{"name": "changed", "emptyDir": {}}],
     [{"name": "changed", "image": "changed"}],
-    [{"name": "changed", "mountPath": "/changed"}],
+    [{"name": "tmp", "mountPath": "/changed"}],
     [{"secretRef": {"name": "changed"}}],
     [{"key": "changed", "operator": "Exists"}],
-    [
-        {
-            "topologyKey": "changed",
-            "maxSkew": 1,
-            "whenUnsatisfiable": "DoNotSchedule",
-        }
-    ],
+    [{"topologyKey": "changed", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
     [{"ip": "10.0.0.7", "hostnames": ["changed"]}],
     [{"namespaceSelector": {"matchLabels": {"changed": "x"}}}],
     [{"ports": [{"port": 8443}]}],
@@ -347,7 +341,7 @@ def test_a_misspelt_value_is_refused_wherever_it_stands() -> None:
 
 
 def test_helm_has_nothing_to_say(helm: Helm, cluster: Any) -> None:
-    """O19: there was no icon."""
+    """There was no icon."""
     found = helm.run("lint", kubeconfig=cluster.kubeconfig, chart=str(CHART))
 
     assert not found["Messages"]
@@ -355,7 +349,7 @@ def test_helm_has_nothing_to_say(helm: Helm, cluster: Any) -> None:
 
 
 def test_the_chart_says_who_keeps_it_and_what_changed() -> None:
-    """O19: what Artifact Hub shows."""
+    """What Artifact Hub shows."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     changes = yaml.safe_load(chart["annotations"]["artifacthub.io/changes"])
     kinds = {"added", "changed", "deprecated", "removed", "fixed", "security"}
@@ -385,14 +379,14 @@ def complete(schema: dict[str, Any], path: Path = ()) -> dict[str, Any]:
 def test_a_default_that_is_set_to_null_is_refused_and_not_missed_by_a_template() -> (
     None
 ):
-    """O17: Helm takes a null for "no such value", and templates ended at a nil pointer."""
+    """Helm takes a null for "no such value", and templates ended at a nil pointer."""
     assert SCHEMA["definitions"]["complete"] == complete(SCHEMA), (
         "set it to what is right here"
     )
 
 
 def test_null_where_it_means_nothing_is_named(render: Render) -> None:
-    """O17: of one that a template would have looked into."""
+    """Of one that a template would have looked into."""
     with pytest.raises(
         HelmRefusedError, match="missing property 'podDisruptionBudget'"
     ):

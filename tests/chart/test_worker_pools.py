@@ -107,7 +107,7 @@ def test_a_pool_can_set_what_its_defaults_set_to_nothing_zero_and_false(
 
 
 def test_a_rollout_needs_no_room_if_the_pool_says_so(render: Render) -> None:
-    """O29: charts that people trust let the strategy, DNS and the runtime be set."""
+    """Charts that people trust let the strategy, DNS and the runtime be set."""
     values = with_pool(rollingUpdate={"maxSurge": 0, "maxUnavailable": "50%"})
     pods = {
         "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
@@ -211,7 +211,7 @@ def test_a_disruption_budget_needs_a_second_pod(
 def test_a_pool_has_its_own_identity_priority_and_containers(
     everything: Release,
 ) -> None:
-    """O19: none of these could be set, but by a fork of the chart."""
+    """None of these could be set, but by a fork of the chart."""
     deployment = everything.get("Deployment", "everything-worker-plain")
     pod = deployment["spec"]["template"]["spec"]
 

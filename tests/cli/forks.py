@@ -75,9 +75,12 @@ def _at_most(seconds: float, server: subprocess.Popen[str]) -> Iterator[None]:
 
 def _serve(home: Path) -> None:
     from redrive.cli.main import COMMANDS
+    from redrive.cli.support.lazy import extras
 
     for module in COMMANDS.values():
         importlib.import_module(module)
+    for point in extras().values():
+        point.load()
     for line in sys.stdin:
         child = os.fork()
         if not child:

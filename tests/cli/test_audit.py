@@ -30,17 +30,14 @@ def acted(redrive: Redrive, database: Database) -> Database:
 def test_the_audit_shows_who_they_said_they_are_and_who_was_logged_in(
     redrive: Redrive, acted: Database
 ) -> None:
-    """S3: db_user was recorded and shown nowhere."""
+    """Who acted in the database is shown, too: `db_user`."""
     lines = [
         json.loads(line) for line in redrive("audit", "ls", "--json").out.splitlines()
     ]
 
     assert [
         (one["id"], one["actor"], one["login"], one["action"]) for one in lines
-    ] == [
-        (2, "bo", "postgres", "resume"),
-        (1, "ada", "postgres", "pause"),
-    ]
+    ] == [(2, "bo", "postgres", "resume"), (1, "ada", "postgres", "pause")]
     assert (lines[1]["why"], lines[1]["n"]) == ("the relay is down", 1)
     assert lines[1]["detail"] == {"queue": "mail"}
     shown = redrive("audit", "ls").out
@@ -81,7 +78,7 @@ def test_an_export_has_the_seals_the_oldest_first(
 def test_a_tampered_log_shows_in_verify_and_in_check(
     redrive: Redrive, acted: Database
 ) -> None:
-    """S3: a chain of hashes over the lines, for tampering by a superuser."""
+    """A chain of hashes over the lines, for tampering by a superuser."""
     good = redrive("audit", "verify", "--json").json
     check_before = redrive("check", "--json").out
     acted.rows("update redrive.audit set actor = 'bo' where id = 1")
@@ -94,10 +91,7 @@ def test_a_tampered_log_shows_in_verify_and_in_check(
         None,
     )
     assert '"check":"audit","ok":true' in check_before
-    assert (bad.code, bad.out) == (
-        1,
-        "line 1 or the line before it was changed\n",
-    )
+    assert (bad.code, bad.out) == (1, "line 1 or the line before it was changed\n")
     assert check_after.code == 1
     assert '"check":"audit","ok":false' in check_after.out
 
@@ -105,7 +99,7 @@ def test_a_tampered_log_shows_in_verify_and_in_check(
 def test_a_log_that_was_written_anew_shows_by_a_seal_that_was_kept(
     redrive: Redrive, acted: Database
 ) -> None:
-    """S3: what a chain alone cannot show."""
+    """What a chain alone cannot show."""
     seal = acted.value(
         "select id || ':' || encode(hash, 'hex') from redrive.audit where id = 2"
     )
@@ -129,7 +123,7 @@ def test_a_log_that_was_written_anew_shows_by_a_seal_that_was_kept(
 
 
 def test_what_is_foreign_shows_in_check(redrive: Redrive, database: Database) -> None:
-    """S5: an object that somebody else put beside ours."""
+    """An object that somebody else put beside ours."""
     database.rows(
         "do $$ begin create role redrive_nobody nologin;"
         " exception when duplicate_object or unique_violation then null; end $$"

@@ -4,7 +4,7 @@ import json
 
 from redrive.batches import close_batch, open_batch
 from redrive.enqueue import enqueue
-from redrive.live_jobs.show import show
+from redrive.jobs.show import show
 from tests.cli.conftest import Redrive
 from tests.factories import claim, complete, make_dead_letter, make_worker
 from tests.postgres import Database

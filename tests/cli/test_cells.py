@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ from redrive.cli.support.exits import Exit
 from redrive.settings import Settings
 from tests.cli.conftest import Ran, Redrive
 from tests.cli.test_explain import die, succeed
-from tests.factories import make_dead_letter, make_worker
+from tests.factories import make_dead_letter, make_job, make_worker
 from tests.postgres import Database, Server
 
 CELLS = ("eu", "us", "ap")
@@ -266,7 +266,7 @@ def test_sql_finds_the_cell_that_python_does(database: Database) -> None:
 def test_an_id_names_its_cell_wherever_people_read_it(
     at: Callable[..., Ran], cells: dict[str, Database]
 ) -> None:
-    """M12: job 17 exists in each cell, and nobody could tell which one was meant."""
+    """Job 17 exists in each cell, and nobody could tell which one was meant."""
     for database in cells.values():
         job = make_dead_letter(database.conn)
     eu = ("--cell", "eu")
@@ -295,7 +295,7 @@ def test_an_id_names_its_cell_wherever_people_read_it(
 def test_an_id_with_its_cell_selects_the_cell(
     at: Callable[..., Ran], cells: dict[str, Database]
 ) -> None:
-    """M12: what a list shows can be typed."""
+    """What a list shows can be typed."""
     jobs = {cell: make_dead_letter(d.conn, cell) for cell, d in cells.items()}
     us, eu = f"us:{jobs['us']}", f"eu:{jobs['eu']}"
 
@@ -323,13 +323,13 @@ def test_an_id_with_its_cell_selects_the_cell(
         (("dlq", "note", "--cell", "eu", "us:1", "x"), "a command works on one cell"),
         (("dlq", "dismiss", "us:1", "eu:1", "--why", "w"), "cells us and eu are named"),
         (("dlq", "show", "sa:1"), "there is no cell 'sa'"),
-        (("dlq", "note", "us:x", "text"), "'x' is not a valid integer"),
+        (("dlq", "note", "us:x", "text"), "'us:x' is not an id; write 17, or eu:17"),
     ],
 )
 def test_ids_of_two_cells_or_of_an_unknown_one_are_refused(
     at: Callable[..., Ran], arguments: tuple[str, ...], says: str
 ) -> None:
-    """M12: a command works on one cell."""
+    """A command works on one cell."""
     ran = at(*arguments)
 
     assert ran.code == 64
@@ -337,24 +337,24 @@ def test_ids_of_two_cells_or_of_an_unknown_one_are_refused(
 
 
 def test_without_cells_an_id_with_a_cell_is_refused(redrive: Redrive) -> None:
-    """M12: with one database, ids are plain numbers."""
+    """With one database, ids are plain numbers."""
     ran = redrive("dlq", "show", "eu:1")
 
     assert ran.code == 64
     assert "REDRIVE_DATABASES, which is not set" in ran.err
 
 
-def test_m5_an_id_with_its_cell_acknowledges_the_group(
+def test_an_id_with_its_cell_acknowledges_the_group(
     at: Callable[..., Ran], cells: dict[str, Database]
 ) -> None:
-    """M5: an id of a dead letter names its cell, too."""
+    """An id of a dead letter names its cell, too."""
     cell, database = next(iter(cells.items()))
     job = make_dead_letter(database.conn)
 
     done = at("dlq", "ack", f"{cell}:{job}", "--why", "on it", "--yes", "--json")
 
     held = database.value("select fingerprint from redrive.open_groups")
-    assert done.json == {"cell": cell, "matched": 1, "acknowledged": [held]}
+    assert done.json == {"cell": cell, "group": held, "acknowledged": True}
 
 
 @pytest.mark.parametrize("frozen", [("eu",), ("eu", "us")])
@@ -381,3 +381,60 @@ def test_a_database_that_freezes_behind_an_open_connection_is_not_waited_for(
     finally:
         for backend in stopped:
             os.kill(backend, signal.SIGCONT)
+
+
+def test_a_tenant_moves_by_the_scripts_of_the_docs(
+    at: Callable[..., Ran], cells: dict[str, Database], tmp_path: Path
+) -> None:
+    old, new = cells["eu"], cells["us"]
+    died = make_dead_letter(old.conn, tenant="customer-7")
+    for number in range(2):
+        make_job(
+            old.conn,
+            payload={"n": number, "no": None},
+            tenant="customer-7",
+            ordering_key="k",
+        )
+    make_job(old.conn, tenant="customer-8")
+
+    lines = {name: _printed(old, name) for name in ("waiting", "dead")}
+    for name, text in lines.items():
+        (tmp_path / name).write_text(text)
+    why = ("--yes", "--why", "it moves")
+    assert at("enqueue", "-", "--cell", "us", stdin=lines["waiting"]).code == 0
+    for _ in range(2):  # the import can be repeated
+        assert (
+            at(
+                "dlq",
+                "import",
+                str(tmp_path / "dead"),
+                "--source",
+                "eu",
+                "--cell",
+                "us",
+                *why,
+            ).code
+            == 0
+        )
+    assert at("job", "cancel", "--cell", "eu", "--tenant", "customer-7", *why).code == 0
+    assert (
+        at("dlq", "dismiss", "--cell", "eu", "--tenant", "customer-7", *why).code == 0
+    )
+
+    assert new.rows(
+        "select payload, tenant, ordering_key from redrive.jobs order by id"
+    ) == [({"n": number, "no": None}, "customer-7", "k") for number in range(2)]
+    same: LiteralString = (
+        "select payload, error_class, message, reason from redrive.dead_letters"
+    )
+    assert new.rows(same) == old.rows(f"{same} where id = %s", died)
+    assert old.column("select tenant from redrive.jobs") == ["customer-8"]
+
+
+def _printed(database: Database, name: str) -> str:
+    """What psql prints for a script."""
+    script = (
+        Path(__file__).parents[2] / "docs/moving" / f"cell_{name}.sql"
+    ).read_text()
+    rows = database.rows(script.replace(":'tenant'", "'customer-7'").replace("%", "%%"))  # type: ignore[arg-type]
+    return "".join(f"{line}\n" for (line,) in rows)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from psycopg import sql
 
-from redrive.cli.operations.monitoring import check_server
+from redrive.cli.operations import check_server
 from redrive.observability.snapshot import Health
 from tests.cli.conftest import Redrive
 from tests.factories import claim, make_job, make_worker, silence
@@ -38,19 +38,19 @@ def make_old_job(conn: Connection, seconds: float = 300, **options: str) -> int:
     return job
 
 
-def test_o24_an_idle_worker_that_was_killed_holds_no_jobs(
+def test_an_idle_worker_that_was_killed_holds_no_jobs(
     redrive: Redrive, database: Database
 ) -> None:
-    """O24: an idle killed worker was said to hold jobs."""
+    """An idle worker that was killed is not said to hold jobs."""
     silence(database.conn, make_worker(database.conn, ttl=30))
 
     assert found(redrive, "rescue") == (True, "no lost worker holds jobs")
 
 
-def test_o24_a_lost_worker_that_holds_a_job_is_reported_at_once(
+def test_a_lost_worker_that_holds_a_job_is_reported_at_once(
     redrive: Redrive, database: Database
 ) -> None:
-    """O24: it was not seen for five minutes."""
+    """It was not seen for five minutes."""
     worker = make_worker(database.conn, ttl=30)
     make_job(database.conn)
     assert len(claim(database.conn, worker)) == 1
@@ -63,10 +63,10 @@ def test_o24_a_lost_worker_that_holds_a_job_is_reported_at_once(
     assert lost[1].startswith("1 worker lost, and no worker has rescued")
 
 
-def test_o24_jobs_without_a_live_worker_are_a_finding(
+def test_jobs_without_a_live_worker_are_a_finding(
     redrive: Redrive, database: Database
 ) -> None:
-    """O24: no worker at all and jobs ready was "ok"."""
+    """No worker at all and jobs ready was "ok"."""
     empty = found(redrive, "workers")
     make_job(database.conn, queue="mail")
     make_job(database.conn, queue="pay")
@@ -92,7 +92,7 @@ def test_a_paused_queue_needs_no_worker(redrive: Redrive, database: Database) ->
 def test_progress_names_the_queue_that_stands_still(
     redrive: Redrive, database: Database
 ) -> None:
-    """C25: check was clean while no worker claimed anything."""
+    """Check fails while a due job waits beside a free slot."""
     worker = make_worker(database.conn, ttl=30)
     has_slots(database.conn, worker, slots=4)
     fresh = make_job(database.conn, queue="fresh")
@@ -136,7 +136,7 @@ def test_progress_is_no_matter_of_busy_slots_nor_of_a_paused_queue_nor_of_a_back
 def test_progress_names_the_session_that_has_locked_a_table(
     redrive: Redrive, database: Database
 ) -> None:
-    """C25: nothing named the session that blocked every worker."""
+    """Check names the session that blocks every worker."""
     worker = make_worker(database.conn, ttl=30)
     has_slots(database.conn, worker, slots=4)
     make_old_job(database.conn, queue="mail")
@@ -168,29 +168,6 @@ def test_a_table_that_a_session_keeps_locked_is_named_before_any_queue_stalls(
     assert not ok
     assert text.startswith(f"session {pid} (test) has locked table schedules, for ")
     assert text.endswith(f"to end it: select pg_terminate_backend({pid})")
-
-
-def test_a_move_that_stopped_is_named_with_the_command_to_continue(
-    redrive: Redrive, database: Database
-) -> None:
-    job = make_job(database.conn, tenant="customer 17")
-    move = database.value("select redrive.begin_move_v1('customer 17', 'us', 'a', 'w')")
-    database.rows("select redrive.take_out_v1(%s, %s, 'a', 'w')", move, [job])
-    now = found(redrive, "moves")
-    database.rows("update redrive.moved_jobs set at = at - interval '11 minutes'")
-    later = found(redrive, "moves")
-    database.rows("select redrive.drop_moved_v1(%s, %s, '{1}')", move, [job])
-    after = found(redrive, "moves")
-
-    assert now == after == (True, "no move has left jobs between two cells")
-    assert later == (
-        False,
-        (
-            "the move of 'customer 17' to us has had 1 job in no cell for 11 minutes; if no mover is"
-            " running, continue it: redrive cell move --key 'customer 17' --from CELL --to us;"
-            " to end it instead, add --give-up"
-        ),
-    )
 
 
 def test_progress_names_the_session_that_a_worker_waits_for(
@@ -229,6 +206,7 @@ WELL: Health = msgspec.convert(
         "limits": {"emails": 3600.0},
         "campaigns": {"paused": 3600.0},
         "heals_aborted": 2,
+        "names": [["kinds", 10, 5000], ["queues", 800, 1000]],
     },
     Health,
 )
@@ -251,6 +229,11 @@ ILL = {
         "select pg_drop_replication_slot('gone')",
     ),
     "sequences": ("sequences", {"workers_id_seq": 0.8}, "has used 80.0%"),
+    "names": (
+        "names",
+        [["kinds", 10, 5000], ["queues", 801, 1000]],
+        "801 of 1000 allowed names of queues are in use: enqueue refuses new ones",
+    ),
     "campaigns": ("campaigns", {"aborted": 90_000.0}, "aborted for 1.0 days"),
     "limits": ("limits", {"emails": 90_000.0}, "limit emails for 1.0 days"),
 }
@@ -263,8 +246,8 @@ def judged(health: Health) -> dict[str, tuple[bool, str]]:
 
 
 @pytest.mark.parametrize("check", ILL)
-def test_o25_check_names_each_trouble_of_the_server_and_no_other(check: str) -> None:
-    """O25: nothing told of the database's own health."""
+def test_check_names_each_trouble_of_the_server_and_no_other(check: str) -> None:
+    """Check reports the database's own health."""
     field, value, text = ILL[check]
     ill = msgspec.convert(msgspec.to_builtins(WELL) | {field: value}, Health)
     found = judged(ill)
@@ -274,7 +257,7 @@ def test_o25_check_names_each_trouble_of_the_server_and_no_other(check: str) -> 
     assert text in found[check][1]
 
 
-def test_o25_bloat_names_what_holds_vacuum_back() -> None:
+def test_bloat_names_what_holds_vacuum_back() -> None:
     ill = msgspec.convert(
         msgspec.to_builtins(WELL)
         | {
@@ -285,7 +268,7 @@ def test_o25_bloat_names_what_holds_vacuum_back() -> None:
     )
 
     assert judged(ill)["bloat"][1].endswith(
-        "a slot holds vacuum back by 9000 transactions"
+        "a slot holds vacuum back by 9,000 transactions"
     )
 
 
@@ -306,10 +289,10 @@ def test_check_names_tables_without_autovacuum(
     assert text.startswith("off for redrive.jobs, redrive.lanes, so dead rows stay")
 
 
-def test_o25_check_names_the_long_transaction_and_how_to_end_it(
+def test_check_names_the_long_transaction_and_how_to_end_it(
     redrive: Redrive, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """O25: it said that there is one, and not whose."""
+    """Check says whose transaction it is."""
     monkeypatch.setattr(check_server, "LONG_TRANSACTION_SECONDS", -1.0)
     short = found(redrive, "transactions")
     writer = database.session(application_name="forgotten")
@@ -329,7 +312,7 @@ def test_o25_check_names_the_long_transaction_and_how_to_end_it(
     assert held.text.endswith(f"select pg_terminate_backend({pid})")
 
 
-def test_o25_check_names_who_has_the_connections(
+def test_check_names_who_has_the_connections(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check_server, "USED_CONNECTIONS", 0.0)

@@ -16,9 +16,9 @@ import pytest
 from redrive import Handlers
 from redrive.cli import main
 from redrive.database.connections.connect import SETTINGS
-from redrive.dead_letters import edit as edits
+from redrive.dead_letters.edit import store as edits
+from redrive.dead_letters.edit.patch import read_patch
 from redrive.dead_letters.filter import Filter
-from redrive.rules.payloads.edit import read_patch
 from tests.cli.conftest import Ran
 from tests.cli.test_prompts import Terminal
 from tests.factories import make_dead_letter, make_dead_letters, make_job, redrive
@@ -67,7 +67,7 @@ def payloads(database: Database) -> list[Any]:
 def test_it_shows_what_it_would_do_and_does_it_when_told(
     database: Database, run: Run
 ) -> None:
-    """U8: a payload could not be corrected but by SQL."""
+    """A payload can be corrected without SQL."""
     job = letter(database, currency="EURO", password=CANARY)
 
     shown = run("dlq", "edit", str(job), "--patch", TO_EUR)
@@ -266,7 +266,7 @@ def test_ids_that_are_not_there_are_named(database: Database, run: Run) -> None:
 def test_show_and_story_tell_it_and_the_original_is_shown(
     database: Database, run: Run
 ) -> None:
-    """U8, and what the payload was is not lost."""
+    """What the payload was is not lost."""
     job = letter(database, currency="EURO", password=CANARY)
     for value, why in (("EUR", "a typo"), ("USD", "on second thought")):
         patch = f'[{{"op": "replace", "path": "/currency", "value": "{value}"}}]'
@@ -373,6 +373,7 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
             f"path.write_text({line})\n"
         )
         monkeypatch.setenv(variable, f"{sys.executable} {script}")
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
         return log
 
     return use
@@ -451,10 +452,23 @@ def test_an_editor_that_fails_is_named(
     database: Database, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VISUAL", "false")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     done = run("dlq", "edit", str(letter(database, n=1)), "--why", "x", "--yes")
 
     assert done.code == 64
     assert "false: Editing failed" in done.err
+
+
+def test_without_a_terminal_no_editor_starts(
+    database: Database, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    monkeypatch.setenv("VISUAL", f"touch {started}; true")
+    done = run("dlq", "edit", str(letter(database, n=1)))
+
+    assert done.code == 64
+    assert done.err.endswith("Error: an editor needs a terminal; give --patch\n")
+    assert not started.exists()
 
 
 def test_what_somebody_else_edited_while_the_editor_was_open_is_left_alone(

@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from redrive import InvalidJob, enqueue, enqueue_many
 from redrive.batches import open_batch
 from redrive.rules.payloads.job_fields import FIELDS, OPTIONS, check_job
 from tests.cli.conftest import Redrive
+from tests.factories import make_worker
 from tests.postgres import Database
 
 SAMPLE: dict[str, Any] = {
@@ -193,7 +195,7 @@ def test_the_version_counts_towards_the_size_of_the_headers() -> None:
 def test_a_payload_that_is_not_there_is_not_taken_for_an_empty_one(
     redrive: Redrive, database: Database, arguments: Any, stdin: str, complaint: str
 ) -> None:
-    """C20: an unset variable of a shell enqueued a job with `{}`."""
+    """An unset variable of a shell enqueued a job with `{}`."""
     done = redrive(*arguments, stdin=stdin)
 
     assert (done.code, complaint in done.err) == (64, True), done.err
@@ -203,7 +205,7 @@ def test_a_payload_that_is_not_there_is_not_taken_for_an_empty_one(
 def test_a_job_from_a_shell_goes_to_the_queue_of_its_handler(
     redrive: Redrive, database: Database
 ) -> None:
-    """U2: where REDRIVE_HANDLERS names the code, one job and lines; else as before."""
+    """Where REDRIVE_HANDLERS names the code, one job and lines; else as before."""
     code = {"REDRIVE_HANDLERS": "tests.flow.scheduled:jobs"}
     lines = '{"kind": "morning_report"}\n{"kind": "morning_report", "queue": "b"}\n{"kind": "x"}\n'
 
@@ -216,3 +218,28 @@ def test_a_job_from_a_shell_goes_to_the_queue_of_its_handler(
     queues = database.column("select queue from redrive.jobs order by id")
     assert queues == ["reports", "a", "reports", "b", "default", "default"]
     assert (broken.code, "tests.nosuch" in broken.err) == (64, True)
+
+
+def test_a_kind_that_no_worker_handles_is_told_at_once_with_the_nearest(
+    redrive: Redrive, database: Database
+) -> None:
+    assert redrive("enqueue", "order.bok").err == "", "no worker is alive"
+    make_worker(database.conn)
+    database.rows("update redrive.workers set kinds = '{order.book,report.*}'")
+
+    done = redrive("enqueue", "order.bok", "--json")
+    said = "redrive: no live worker handles 'order.bok'; did you mean order.book?\n"
+    assert (done.code, done.err, done.json["created"]) == (0, said, True)
+    assert redrive("enqueue", "order.book").err == ""
+    assert redrive("enqueue", "report.daily").err == ""
+
+
+def test_a_login_that_may_not_read_workers_enqueues_without_a_word(
+    redrive: Redrive, database: Database
+) -> None:
+    make_worker(database.conn)
+    database.rows("update redrive.workers set kinds = '{order.book}'")
+    producer = make_conninfo(database.url, options="-c role=redrive_producer")
+    done = redrive("enqueue", "order.bok", REDRIVE_DATABASE_URL=producer)
+
+    assert (done.code, done.err) == (0, "")

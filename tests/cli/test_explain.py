@@ -4,18 +4,20 @@ import json
 import re
 from typing import Any
 
-from redrive.dead_letters.analysis import explain as explaining
+from redrive.dead_letters.explain import facts as explaining
 from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from tests.cli.conftest import Redrive
 from tests.factories import (
-    bury,
     claim,
+    claim_one,
     failure,
+    let_die,
     make_dead_letters,
     make_job,
     make_worker,
+    settle,
 )
 from tests.postgres import Database
 
@@ -48,7 +50,9 @@ def die(
     worker = make_worker(conn)
     for job in claim(conn, worker, count):
         detail = {"node": node, "version": "1.5.0", "secret_fields": ["memo"]}
-        bury(conn, worker, job, failure=failure(fingerprint=fingerprint, detail=detail))
+        let_die(
+            conn, worker, job, failure=failure(fingerprint=fingerprint, detail=detail)
+        )
     store.fold(conn)
 
 
@@ -87,7 +91,7 @@ def test_the_cause_is_named_with_its_counts(
     assert found["findings"][0] | expected == found["findings"][0]
     assert redrive("dlq", "explain", GROUP).out == (
         '31 of 31 have payload.currency = "XAU"; 0 of 60 that succeeded do\n'
-        "looked at 31 dead letters of the group, 60 of the kind that succeeded,"
+        "looked at 31 jobs of the group, 60 of the kind that succeeded,"
         " 0 other dead letters of the kind, 0 of other kinds\n"
     )
     report = redrive("dlq", "report", GROUP).out
@@ -174,3 +178,21 @@ def test_a_large_group_costs_no_more_than_a_small_one(database: Database) -> Non
     assert found is not None
     assert 1000 < found["looked_at"] <= explaining.OF_GROUP
     assert read <= 3 * explaining.OF_GROUP
+
+
+def test_failing_jobs_are_explained_before_one_is_dead(
+    database: Database, redrive: Redrive
+) -> None:
+    conn = database.conn
+    worker = make_worker(conn)
+    for n in range(31):
+        make_job(conn, payload=charge(n, "XAU"))
+        job = claim_one(conn, worker)
+        failed = failure(fingerprint=GROUP, category="transient")
+        settle(conn, worker, job, "retry", delay=60, failure=failed)
+    succeed(database, 60)
+
+    shown = redrive("dlq", "explain", GROUP).out
+
+    assert '31 of 31 have payload.currency = "XAU"; 0 of 60 that succeeded do' in shown
+    assert "looked at 31 jobs of the group" in shown

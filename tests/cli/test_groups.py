@@ -3,9 +3,9 @@
 from markdown_it import MarkdownIt
 
 from tests.cli.conftest import Redrive
-from tests.factories import bury, claim_one, failure, make_job, make_worker
+from tests.factories import claim_one, failure, let_die, make_job, make_worker
 from tests.postgres import Database
-from tests.rollouts.rollouts import settle
+from trials.rollouts.rollouts import settle
 
 CODE = {"code_inline", "fence", "code_block"}
 
@@ -23,12 +23,12 @@ def _die(
     record = failure(
         fingerprint=fingerprint, detail={"version": version, "stack": []}, **overrides
     )
-    bury(database.conn, worker, claim_one(database.conn, worker), failure=record)
+    let_die(database.conn, worker, claim_one(database.conn, worker), failure=record)
     return job
 
 
 def test_groups_are_listed_with_the_largest_first(database: Database, redrive: Redrive):
-    assert redrive("dlq", "groups").out == "no open dead letters\n"
+    assert redrive("dlq", "groups").out == "no open dead letters, and no failing jobs\n"
     _die(database, "aaaaaaaaaaaaaaaa")
     for _ in range(2):
         _die(database, "bbbbbbbbbbbbbbbb", "1.1", category="transient")
@@ -54,7 +54,7 @@ def test_groups_are_listed_with_the_largest_first(database: Database, redrive: R
 def test_a_whole_name_is_that_group_even_if_it_begins_another(
     database: Database, redrive: Redrive
 ):
-    """M3: `dlq ack` reported a full name as several groups, so nobody could type it."""
+    """`dlq ack` reported a full name as several groups, so nobody could type it."""
     _die(database, "f1f1")
     _die(database, "f1f1f1f1")
 
@@ -79,6 +79,43 @@ def test_a_group_is_shown_by_the_beginning_of_its_name(
     assert f"redrive dlq show {job}" in shown.out
     assert "\x1b" not in shown.out
     assert redrive("dlq", "show", "nothing").code == 2
+
+
+def test_lines_of_a_message_are_lines_where_it_is_shown_whole(
+    database: Database, redrive: Redrive
+):
+    """A message cannot pretend to be another field: its lines are indented."""
+    job = _die(database, message="two fields:\nopen of \x1b[31m 7 ever")
+
+    letter = redrive("dlq", "show", str(job)).out
+    group = redrive("dlq", "show", "f1f1").out
+    story = redrive("job", "show", str(job)).out
+
+    assert "    ValueError: two fields:\n      open of \\u001b[31m 7 ever\n" in letter
+    assert "\nValueError: two fields:\n  open of \\u001b[31m 7 ever\n1 open of" in group
+    assert "ValueError: two fields: open of" in story
+
+
+def test_a_report_of_jobs_that_handlers_gave_up_proposes_no_redrive(
+    database: Database, redrive: Redrive
+):
+    group = "e" * 16
+    conn, worker = database.conn, make_worker(database.conn)
+    make_job(conn)
+    gave_up = failure(
+        error_class="GiveUp",
+        message="401\nFor more information check: https://httpstatuses.com/401",
+        fingerprint=group,
+    )
+    let_die(conn, worker, claim_one(conn, worker), failure=gave_up)
+    report = redrive("dlq", "report", group).out
+    review = redrive("dlq", "report", "--since", "7d").out
+
+    assert "dlq redrive" not in report
+    assert f"redrive dlq dismiss --group {group}" in report
+    assert "> `401`" in report
+    assert "campaign plan" not in review
+    assert f"redrive dlq ls --group {group[:10]}" in review
 
 
 def test_a_report_is_markdown_without_secrets(database: Database, redrive: Redrive):
@@ -109,7 +146,7 @@ CANARY`<img src=x onerror=alert(1)>`` [CANARY](https://evil.example) www.evil.ex
 def test_a_report_names_who_acknowledged_the_group(
     database: Database, redrive: Redrive
 ):
-    """M5: the incident report left acknowledgements out of what was done."""
+    """The incident report left acknowledgements out of what was done."""
     _die(database)
     redrive("dlq", "ack", "f1f1", "--why", "on the phone", "--yes")
 
@@ -121,7 +158,7 @@ def test_a_report_names_who_acknowledged_the_group(
 def test_no_text_of_a_producer_is_live_in_a_report(
     database: Database, redrive: Redrive
 ):
-    """S18: each stands in code, by the words of a Markdown parser and not by ours."""
+    """Each stands in code, by the words of a Markdown parser and not by ours."""
     stack = [{"file": f"/app/{LIVE}.py", "line": 1, "function": LIVE}]
     detail = {"version": LIVE, "stack": stack}
     record = failure(
@@ -131,7 +168,7 @@ def test_no_text_of_a_producer_is_live_in_a_report(
         database.conn, "www.evil.example", {LIVE: [LIVE], "```": "\n````\nCANARY"}
     )
     worker = make_worker(database.conn, LIVE)
-    bury(database.conn, worker, claim_one(database.conn, worker), failure=record)
+    let_die(database.conn, worker, claim_one(database.conn, worker), failure=record)
     actor = ("--actor", f"CANARY` {LIVE}"[:200].replace("\n", " "))
     assert redrive("dlq", "mute", "f1f1", "--why", LIVE, "--yes", *actor).code == 0
 
@@ -159,7 +196,8 @@ def test_no_text_of_a_producer_is_live_in_a_report(
 def test_a_muted_group_is_left_out_of_redrives(database: Database, redrive: Redrive):
     _die(database)
 
-    assert redrive("dlq", "mute", "f1f1").code == 64  # why?
+    assert redrive("dlq", "mute", "f1f1").code == 0  # it only shows the group
+    assert redrive("dlq", "mute", "f1f1", "--yes").code == 64  # why?
     assert redrive("dlq", "mute", "nothing", "--why", "known").code == 2
     assert (
         redrive("dlq", "mute", "f1f1", "--for", "2h", "--why", "known", "--yes").code
@@ -178,7 +216,7 @@ def test_a_muted_group_is_left_out_of_redrives(database: Database, redrive: Redr
 
 
 def test_a_group_has_an_owner_and_is_acknowledged(database: Database, redrive: Redrive):
-    """M4, M5: who cares for it, and whether somebody works on it."""
+    """Who cares for it, and whether somebody works on it."""
     job = _die(database)
     change = ("--why", "hand-off", "--yes")
     said = redrive("owner", "set", "default", "team-money", "--contact", "#m", *change)
@@ -220,10 +258,10 @@ def test_a_group_has_an_owner_and_is_acknowledged(database: Database, redrive: R
     assert redrive("dlq", "ls", "--owner", "team-money", "--json").lines == []
 
 
-def test_m5_groups_are_acknowledged_by_id_and_by_filters(
+def test_groups_are_acknowledged_by_id_and_by_filters(
     database: Database, redrive: Redrive
 ):
-    """M5: `dlq ack` took one group only, and no list said whose a dead letter is."""
+    """`dlq ack` took one group only, and no list said whose a dead letter is."""
     first, second = _die(database, "a1a1"), _die(database, "b2b2", category="transient")
     why = ("--why", "on the phone", "--yes")
 
@@ -245,13 +283,13 @@ def test_m5_groups_are_acknowledged_by_id_and_by_filters(
     assert shown["acknowledged_at"] == group["acknowledged_at"] is not None
 
     by_filter = redrive("dlq", "ack", "--category", "transient", *why, "--json")
-    assert by_filter.json == {"matched": 1, "acknowledged": ["b2b2"]}
+    assert by_filter.json == {"group": "b2b2", "acknowledged": True}
     both = redrive("dlq", "unack", "a1", str(second), *why)
-    assert both.out == "2 groups are not acknowledged\n"
+    assert both.out == "a1a1 is not acknowledged\nb2b2 is not acknowledged\n"
     assert held() == {"a1a1": None, "b2b2": None}
 
     none = redrive("dlq", "ack", "--kind", "nothing", *why)
-    assert (none.code, none.out) == (0, "0 groups are acknowledged by tester\n")
+    assert (none.code, none.out) == (0, "nothing matched\n")
     assert redrive("dlq", "ack", "999", *why).code == 2
     assert redrive("dlq", "ack", "zz", *why).code == 2
     for unclear in ((), ("a1", "--kind", "k"), ("--id", "1", "--state", "dismissed")):
@@ -259,7 +297,7 @@ def test_m5_groups_are_acknowledged_by_id_and_by_filters(
 
 
 def test_groups_have_one_of_three_states(database: Database, redrive: Redrive):
-    """M5: programs read whether a group is open, resolved or regressed."""
+    """Programs read whether a group is open, resolved or regressed."""
     for name in ("aaaa", "bbbb", "cccc"):
         _die(database, name)
     for name in ("bbbb", "cccc"):

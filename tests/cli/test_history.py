@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.conftest import Redrive
-from tests.factories import claim, complete, make_job, make_worker
+from tests.factories import claim, complete, make_dead_letter, make_job, make_worker
 from tests.postgres import Database
 
 
@@ -50,4 +50,35 @@ def test_what_has_ended_is_not_changed(redrive: Redrive) -> None:
     assert refused.code == 64
     assert "these jobs have ended" in refused.err
     nothing = redrive("queue", "set", "mail", "--why", "x")
-    assert "--no-paused or --history" in nothing.err
+    assert "give fair-by, paused or history" in nothing.err
+
+
+def test_a_list_of_what_has_ended_says_that_nothing_is_kept_and_how_to_keep_it(
+    redrive: Redrive, database: Database
+) -> None:
+    make_job(database.conn, queue="mail")
+    listed = redrive("job", "ls", "--state", "completed")
+
+    assert (listed.code, listed.out) == (0, "no such job\n")
+    assert "redrive queue set QUEUE --history 7d" in listed.err
+    redrive("queue", "set", "mail", "--history", "7d", "--why", "x", "--yes")
+    assert redrive("job", "ls", "--state", "completed").err == ""
+    assert redrive("job", "ls", "--state", "ready").err == ""
+
+
+def test_a_job_that_was_redriven_and_succeeded_shows_when(
+    redrive: Redrive, database: Database
+) -> None:
+    conn = database.conn
+    dead = make_dead_letter(conn, queue="mail")
+    redrive("queue", "set", "mail", "--history", "7d", "--why", "x", "--yes")
+    redrive("dlq", "redrive", str(dead), "--why", "x", "--yes", "--json")
+    worker = make_worker(conn)
+    complete(conn, worker, *claim(conn, worker))
+
+    story = redrive("job", "show", str(dead), "--json").json["story"]
+    assert story[-1]["what"].startswith("completed in attempt 1, ")
+    assert story[-1]["what"].endswith(" after it was due")
+    head, _, row = redrive("job", "ls", "--state", "completed").out.splitlines()[1:4]
+    assert "ended at" in head
+    assert "ago" in row or "now" in row

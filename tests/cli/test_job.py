@@ -1,4 +1,4 @@
-"""U1, U8: redrive job and what is undone, as they are typed."""
+"""`redrive job` and what is undone, as they are typed."""
 
 import json
 from typing import Any
@@ -8,24 +8,22 @@ import pytest
 from click.testing import CliRunner
 
 from redrive.cli.main import cli
-from redrive.live_jobs.show import show
+from redrive.jobs.show import show
 from redrive.worker import store
 from tests.cli.conftest import Redrive
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
     failure,
+    let_die,
     make_dead_letter,
     make_job,
     make_jobs,
     make_worker,
     settle,
 )
-from tests.factories import (
-    redrive as put_back,
-)
+from tests.factories import redrive as put_back
 from tests.postgres import Connection, Database
 
 LISTED = {
@@ -73,7 +71,6 @@ def asked(
 def test_ls_has_the_fields_and_the_filters(
     redrive: Redrive, database: Database
 ) -> None:
-    """U1."""
     conn = database.conn
     job = make_job(conn, "mail.send", {"n": 1}, tenant="acme", idempotency_key="k")
     worker = make_worker(conn, "pod-1")
@@ -107,7 +104,7 @@ def test_ls_has_the_fields_and_the_filters(
 
 
 def test_ls_says_how_far_a_running_job_is(redrive: Redrive, database: Database) -> None:
-    """U15: of its handler's last `job.progress`; nothing of one that said nothing."""
+    """Of its handler's last `job.progress`; nothing of one that said nothing."""
     conn, worker = database.conn, make_worker(database.conn)
     make_jobs(conn, 2)
     job, other = claim(conn, worker)
@@ -130,7 +127,7 @@ def test_ls_says_how_far_a_running_job_is(redrive: Redrive, database: Database) 
 def test_show_says_what_became_of_a_job_of_which_nothing_is_kept(
     redrive: Redrive, database: Database
 ) -> None:
-    """U1: it said the same of one that had succeeded and of one that never was."""
+    """It said the same of one that had succeeded and of one that never was."""
     conn, worker = database.conn, make_worker(database.conn)
     done = make_job(conn, "mail.send")
     complete(conn, worker, claim_one(conn, worker))
@@ -149,7 +146,7 @@ def test_show_says_what_became_of_a_job_of_which_nothing_is_kept(
 def test_show_of_a_job_that_the_audit_log_alone_knows_leaves_no_gaps(
     redrive: Redrive, database: Database
 ) -> None:
-    """U13: `attempt , 0 deliveries; priority ; created` was said of a job that was cancelled."""
+    """`attempt , 0 deliveries; priority ; created` was said of a job that was cancelled."""
     job = make_job(database.conn, "mail.send")
     redrive("job", "cancel", str(job), "--why", "not wanted", "--yes")
 
@@ -164,7 +161,6 @@ def test_show_of_a_job_that_the_audit_log_alone_knows_leaves_no_gaps(
 
 
 def test_ls_goes_on_where_a_page_ended(redrive: Redrive, database: Database) -> None:
-    """U1."""
     jobs = make_jobs(database.conn, 7)
     first = redrive("job", "ls", "--limit", "4", "--json")
     place = first.err.strip().rpartition(" ")[2]
@@ -183,7 +179,6 @@ def why(database: Database, job: int) -> tuple[str, str]:
 
 
 def test_why_due_and_running(database: Database) -> None:
-    """U1."""
     conn = database.conn
     job, worker = make_job(conn, "mail.send"), register(conn, "pod-1")
     asked(conn, worker)
@@ -192,11 +187,11 @@ def test_why_due_and_running(database: Database) -> None:
 
     claim_one(conn, worker)
     asked(conn, worker, **{str(job): 65.0})
-    assert why(database, job) == ("running", "pod-1 has run it for 1 min")
+    assert why(database, job) == ("running", "pod-1 has run it for 65 s")
 
 
 def test_why_scheduled_and_retrying(database: Database) -> None:
-    """U1: due in 3 min."""
+    """Due in 3 min."""
     conn = database.conn
     job, worker = make_job(conn, "mail.send"), register(conn)
     settle(
@@ -214,7 +209,7 @@ def test_why_scheduled_and_retrying(database: Database) -> None:
 
 
 def test_why_queue_paused(redrive: Redrive, database: Database) -> None:
-    """U1, U7: by whom and why; the same for the queue."""
+    """By whom and why; the same for the queue."""
     job = make_job(database.conn, "mail.send")
     redrive(
         "queue",
@@ -236,7 +231,7 @@ def test_why_queue_paused(redrive: Redrive, database: Database) -> None:
 
 
 def test_why_behind_key(database: Database) -> None:
-    """U1: third in line, and what the first one does."""
+    """Third in line, and what the first one does."""
     conn = database.conn
     first, second, third = (
         make_job(conn, "mail.send", ordering_key="K") for _ in range(3)
@@ -259,14 +254,14 @@ def test_why_behind_key(database: Database) -> None:
 def test_why_behind_a_key_that_a_death_holds(
     redrive: Redrive, database: Database
 ) -> None:
-    """U14: what holds it, and what to do; then that it comes first."""
+    """What holds it, and what to do; then that it comes first."""
     conn = database.conn
     said = store.Registration("w", "1", 30.0, ["mail.*"], None, holds=["mail.*"])
     worker = store.register(conn, said)
     first, second, third = (
         make_job(conn, "mail.send", ordering_key="K") for _ in range(3)
     )
-    bury(conn, worker, claim_one(conn, worker))
+    let_die(conn, worker, claim_one(conn, worker))
     held = f"behind ordering key K, held by dead letter {first} (redrive or dismiss it)"
 
     assert why(database, second) == ("behind_key", f"it is the first in line {held}")
@@ -284,7 +279,7 @@ def test_why_behind_a_key_that_a_death_holds(
 
 
 def test_why_breaker_open(database: Database) -> None:
-    """U1: workers say what their handlers depend on."""
+    """Workers say what their handlers depend on."""
     conn = database.conn
     job = make_job(conn, "mail.send")
     register(conn, **{"mail.*": ["smtp"]})
@@ -298,7 +293,6 @@ def test_why_breaker_open(database: Database) -> None:
 
 
 def test_why_no_worker_and_not_polled(database: Database) -> None:
-    """U1."""
     conn = database.conn
     job = make_job(conn, "mail.send")
     assert why(database, job)[0] == "not_polled"
@@ -351,7 +345,7 @@ def test_why_there_is_no_worker_says_who_was_there(database: Database) -> None:
 def test_show_tells_the_story_of_a_live_job(
     redrive: Redrive, database: Database
 ) -> None:
-    """U1: enqueued, failed, died, redriven, in order; the payload without secrets."""
+    """Enqueued, failed, died, redriven, in order; the payload without secrets."""
     conn = database.conn
     job = make_dead_letter(conn, "mail.send", {"password": "hunter2hunter2", "n": 1})
     redrive("dlq", "note", str(job), "the bank confirms", "--actor", "ada")
@@ -363,6 +357,7 @@ def test_show_tells_the_story_of_a_live_job(
         "failures",
         "side_effects",
         "schedule",
+        "cause",
         "checkpoint",
         "story",
         "why",
@@ -374,6 +369,9 @@ def test_show_tells_the_story_of_a_live_job(
         "note",
         "redriven by campaign 1",
     ]
+    assert [step["kind"] for step in found["story"]] == [
+        *("enqueued", "failure", "death", "note", "redrive")
+    ]
     assert found["story"][-1]["by"] == "ada"
     assert found["story"][-1]["why"] == "fixed"
     assert "hunter2" not in json.dumps(found)
@@ -382,8 +380,29 @@ def test_show_tells_the_story_of_a_live_job(
     assert "hunter2" not in shown
 
 
+def test_show_names_the_cause_of_a_failing_job_and_how_many_jobs_share_it(
+    redrive: Redrive, database: Database
+) -> None:
+    conn = database.conn
+    worker = make_worker(conn)
+    first, *_ = make_jobs(conn, 3)
+    other = make_job(conn)
+    for _ in range(3):
+        job = claim_one(conn, worker)
+        fault = failure(message="503 from the bank", fingerprint="f1")
+        settle(conn, worker, job, "retry", delay=3600, failure=fault)
+
+    found = redrive("job", "show", str(first), "--json").json
+    shown = redrive("job", "show", str(first)).out
+
+    assert (found["cause"]["group"], found["cause"]["failing"]) == ("f1", 3)
+    text = " ".join(shown.split())
+    assert "503 from the bank; 3 jobs are retried. See redrive dlq show f1" in text
+    assert redrive("job", "show", str(other), "--json").json["cause"] is None
+
+
 def test_show_finds_a_job_wherever_it_is(redrive: Redrive, database: Database) -> None:
-    """U1: dead, dismissed, and known from the audit log alone."""
+    """Dead, dismissed, and known from the audit log alone."""
     conn = database.conn
     dead, dismissed = make_dead_letter(conn), make_dead_letter(conn)
     redrive("dlq", "dismiss", str(dismissed), "--why", "too late")
@@ -400,6 +419,7 @@ def test_show_finds_a_job_wherever_it_is(redrive: Redrive, database: Database) -
         assert redrive("job", "show", str(job)).code == 0
     assert found["story"][-1] | {"at": ""} == {
         "at": "",
+        "kind": "act",
         "what": "cancel",
         "by": "tester",
         "why": "not wanted",
@@ -410,7 +430,6 @@ def test_show_finds_a_job_wherever_it_is(redrive: Redrive, database: Database) -
 def test_cancel_previews_and_asks_for_a_why(
     redrive: Redrive, database: Database
 ) -> None:
-    """U1."""
     conn = database.conn
     jobs = make_jobs(conn, 3, "mail.send")
     make_job(conn, "a.b")
@@ -437,7 +456,6 @@ def test_cancel_previews_and_asks_for_a_why(
 
 
 def test_now_and_wait(redrive: Redrive, database: Database) -> None:
-    """U1."""
     conn = database.conn
     job, worker = make_job(conn, "mail.send"), make_worker(conn)
     settle(
@@ -460,7 +478,7 @@ def test_now_and_wait(redrive: Redrive, database: Database) -> None:
     assert (unknown.code, unknown.json["outcome"]) == (3, "unknown")
 
 
-def test_c29_an_enqueue_that_was_rolled_back_is_no_success(
+def test_an_enqueue_that_was_rolled_back_is_no_success(
     redrive: Redrive, database: Database
 ) -> None:
     """`job wait` said succeeded, and ended with 0."""
@@ -474,7 +492,7 @@ def test_c29_an_enqueue_that_was_rolled_back_is_no_success(
 
 
 @pytest.mark.parametrize("how", ["open", "dismissed"])
-def test_c29_a_dead_letter_that_was_purged_is_no_success(
+def test_a_dead_letter_that_was_purged_is_no_success(
     redrive: Redrive, database: Database, how: str
 ) -> None:
     job = make_dead_letter(database.conn)
@@ -487,7 +505,7 @@ def test_c29_a_dead_letter_that_was_purged_is_no_success(
     assert (waited.code, waited.out) == (3, "unknown\n")
 
 
-def test_c29_what_is_on_record_says_that_a_job_succeeded(
+def test_what_is_on_record_says_that_a_job_succeeded(
     redrive: Redrive, database: Database
 ) -> None:
     conn, worker = database.conn, make_worker(database.conn)
@@ -502,7 +520,7 @@ def test_c29_what_is_on_record_says_that_a_job_succeeded(
 
 
 def test_a_dismissal_is_undone(redrive: Redrive, database: Database) -> None:
-    """U8: and dismissed by filters, with a preview."""
+    """And dismissed by filters, with a preview."""
     conn = database.conn
     jobs = [make_dead_letter(conn, "mail.send") for _ in range(3)]
     kept = make_dead_letter(conn, "a.b")
@@ -524,7 +542,7 @@ def test_a_dismissal_is_undone(redrive: Redrive, database: Database) -> None:
 
     assert seen.json == {"matched": 3, "dismissed": []}
     assert done.json == {"matched": 3, "dismissed": jobs}
-    assert back.json == {"reopened": [jobs[0]]}
+    assert back.json == {"matched": 1, "reopened": [jobs[0]]}
     assert f"job {kept} has no dismissed dead letter" in back.err
     states: dict[int, Any] = dict(
         database.rows("select id, state from redrive.dead_letters")
@@ -551,7 +569,7 @@ def test_a_dismissal_is_undone(redrive: Redrive, database: Database) -> None:
 def test_a_typo_in_a_closed_set_is_refused_with_the_choices(
     arguments: tuple[str, ...], choice: str
 ) -> None:
-    """U8: it said that nothing matched, and ended with 0."""
+    """A typo does not read as a filter that matches nothing."""
     done = CliRunner().invoke(cli, list(arguments))
 
     assert done.exit_code == 2, "click's own; main makes it 64"
@@ -562,7 +580,7 @@ def test_a_typo_in_a_closed_set_is_refused_with_the_choices(
 def test_a_redrive_names_the_ids_that_it_did_not_find(
     redrive: Redrive, database: Database
 ) -> None:
-    """U8: an unknown id was dropped in silence."""
+    """An unknown id is named."""
     job = make_dead_letter(database.conn)
 
     done = redrive("dlq", "redrive", str(job), "999999", "--why", "fixed", "--yes")
@@ -581,9 +599,9 @@ def test_a_payload_is_revealed_to_who_says_why(
     done = redrive("job", "reveal", str(job), "--why", "the bank asks", "--yes")
     none = redrive("job", "reveal", "999999", "--why", "the bank asks", "--yes")
 
-    assert (unsure.code, "add --yes" in unsure.err) == (64, True)
+    assert (unsure.code, "add --yes" in unsure.out) == (0, True)
     assert json.loads(done.out) == {"password": "hunter2"}
-    assert (none.code, none.err) == (2, "redrive: nothing is kept of job 999999\n")
+    assert (none.code, none.err) == (2, "redrive: no payload of job 999999 is kept\n")
     assert database.column("select why from redrive.audit where action = 'reveal'") == [
         "the bank asks"
     ]

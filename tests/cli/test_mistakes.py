@@ -1,4 +1,4 @@
-"""What people get wrong with commands is told in a few lines, with what to do about it (U12)."""
+"""What people get wrong with commands is told in a few lines, with what to do about it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,14 @@ from redrive.errors import SettingsError
 from redrive.handlers import load
 from redrive.testing import postgres
 from tests.cli.conftest import Redrive
-from tests.factories import make_dead_letter, make_job
+from tests.factories import (
+    claim_one,
+    failure,
+    let_die,
+    make_dead_letter,
+    make_job,
+    make_worker,
+)
 from tests.postgres import Database
 
 BROKEN = """
@@ -38,7 +45,7 @@ def login(database: Database) -> Iterator[str]:
 def test_check_as_a_login_without_rights_says_which_it_lacks(
     redrive: Redrive, database: Database, login: str, role: str | None
 ) -> None:
-    """U12: it was one line of Postgres's."""
+    """An error of Postgres is explained in a few lines."""
     name = psycopg.conninfo.conninfo_to_dict(login)["user"]
     if role:
         database.conn.execute(
@@ -85,7 +92,7 @@ def test_check_calls_a_postgres_to_try_things_on_bad_for_nothing(
 def test_a_registry_that_raises_at_import_shows_where(
     redrive: Redrive, tmp_path: Path, command: str
 ) -> None:
-    """U12: it was a traceback through importlib and Redrive."""
+    """A handler module that cannot be imported gives a few lines and no traceback of Redrive."""
     (tmp_path / "broken_app.py").write_text(BROKEN)
     arguments = {"policy": ("policy", "simulate"), "check": ("check",)}.get(
         command, ("worker", "--http-port", "0")
@@ -117,7 +124,6 @@ def test_a_registry_that_raises_at_import_shows_where(
 def test_a_registry_with_a_syntax_error_shows_the_line(
     redrive: Redrive, tmp_path: Path
 ) -> None:
-    """U12"""
     (tmp_path / "typo_app.py").write_text("jobs = Handlers(\n")
     done = redrive(
         "policy", "simulate", "--handlers", "typo_app:jobs", PYTHONPATH=str(tmp_path)
@@ -167,9 +173,14 @@ def test_a_name_that_no_job_has_had_is_told_where_nothing_is_found(
     kind = "redrive: no job has been of a kind 'invoice.chrage' yet; did you mean invoice.charge?"
     queue = "redrive: no job has been in a queue 'paymnts' yet; did you mean payments?"
 
-    for command in (("dlq", "ls"), ("dlq", "redrive"), ("job", "ls")):
-        done = redrive(*command, *filters)
-        assert (done.code, done.err.splitlines()) == (0, [kind, queue])
+    for code, *command in (
+        (0, "dlq", "ls"),
+        (0, "job", "ls"),
+        (2, "dlq", "redrive"),
+        (2, "campaign", "plan"),
+    ):
+        done = redrive(*map(str, command), *filters)
+        assert (done.code, done.err.splitlines()) == (code, [kind, queue])
     assert redrive("dlq", "groups", *filters[:2]).err.splitlines() == [kind]
     assert (
         redrive("dlq", "ls", "--queue", "payments", "--kind", "invoice.charge").err
@@ -179,10 +190,88 @@ def test_a_name_that_no_job_has_had_is_told_where_nothing_is_found(
     assert "No such command 'jobs'. Did you mean 'job'?" in redrive("jobs", "ls").err
 
 
+def test_a_redrive_of_what_does_not_exist_fails_by_id_and_by_kind(
+    redrive: Redrive, database: Database
+) -> None:
+    make_job(database.conn, kind="invoice.charge")
+
+    assert redrive("dlq", "redrive", "999999").code == 2
+    assert redrive("dlq", "redrive", "--kind", "nope").code == 2
+    assert redrive("dlq", "redrive", "--kind", "invoice.charge").code == 0, "none died"
+    assert redrive("dlq", "redrive", "--kind", "nope", "--every", "1h").code == 0, (
+        "a scheduled run may come before the first job"
+    )
+
+
+def test_a_rule_of_redrive_is_said_in_its_own_words(
+    redrive: Redrive, database: Database
+) -> None:
+    job = make_dead_letter(database.conn)
+    redrive("dlq", "redrive", str(job), "--why", "x", "--yes", "--json")
+    database.rows("update redrive.campaigns set state = 'done'")
+    campaign = str(database.value("select id from redrive.campaigns"))
+    done = redrive("campaign", "pause", campaign, "--why", "x", "--yes")
+
+    said = (
+        f"redrive: campaign {campaign} is done; only a running campaign can be paused"
+    )
+    assert (done.code, done.err) == (2, said + "\n")
+    for verb in ("pause", "resume", "cancel", "show"):
+        options = [] if verb == "show" else ["--why", "x", "--yes"]
+        done = redrive("campaign", verb, "999", *options)
+        assert (done.code, done.err) == (2, "redrive: there is no campaign 999\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("dlq", "ls", "--limit", "x"),
+            "--limit is 'x'; it must be a whole number, 1 or",
+        ),
+        (("worker", "--runners", "x"), "--runners is 'x'; it must be a whole number"),
+        (("job", "show", "x"), "'x' is not an id; write 17, or eu:17"),
+        (
+            ("queue", "limit", "kinds=x", "--why", "y"),
+            "at-most is 'x'; it must be a whole number from 1 to 1000000",
+        ),
+    ],
+)
+def test_a_number_that_is_none_is_refused_with_what_is_allowed(
+    redrive: Redrive, arguments: tuple[str, ...], said: str
+) -> None:
+    done = redrive(*arguments)
+
+    assert done.code == 64
+    assert said in done.err
+    assert "range" not in done.err
+
+
+def test_the_beginning_of_a_name_that_is_not_clear_is_told_with_the_names(
+    redrive: Redrive, database: Database
+) -> None:
+    conn, worker = database.conn, make_worker(database.conn)
+    for n in range(5):
+        make_job(conn, f"mail.n{n}")
+        died = failure(fingerprint=f"ab{n}".ljust(16, "0"))
+        let_die(conn, worker, claim_one(conn, worker), failure=died)
+
+    none = redrive("dlq", "show", "cd")
+    assert (none.code, none.err) == (2, "redrive: no group begins with cd\n")
+    for command in ("show", "explain", "ack", "report", "mute"):
+        options = ["--why", "x", "--yes"] if command in {"ack", "mute"} else []
+        done = redrive("dlq", command, "ab", *options)
+        assert done.code == 2
+        assert done.err.startswith(
+            "redrive: 5 groups begin with ab: ab00000000000000, ab10000000000000,"
+            " ab20000000000000, ...; give more of the name"
+        )
+
+
 def test_a_queue_that_nobody_has_used_is_not_paused_by_a_slip(
     redrive: Redrive, database: Database
 ) -> None:
-    """U12: `queue pause nosuch` made a queue that stayed."""
+    """`queue pause nosuch` makes no queue."""
     make_job(database.conn, "mail.send", queue="payments")
     why = ("--why", "the bank is down", "--yes")
 
@@ -264,8 +353,7 @@ def test_an_option_that_the_command_does_not_know_either_is_none(
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["dlq redrive --all", "campaign plan", "campaign start 1 --why fixed"],
+    "command", ["dlq redrive --all", "campaign plan", "campaign start 1 --why fixed"]
 )
 def test_a_rate_that_is_no_rate_is_refused_alike(
     redrive: Redrive, command: str
@@ -320,7 +408,7 @@ def test_a_url_that_is_no_url_is_named_by_its_option(
         ),
         ("worker --handlers a:b --runners -1", "--runners is -1; "),
         ("worker --handlers a:b --http-port 65536", "--http-port is 65536; "),
-        ("worker --handlers a:b --queue A", "--queue holds 'A'; a queue must match"),
+        ("worker --handlers a:b --queue 1a", "--queue holds '1a'; a queue must match"),
         ("worker --handlers a:b --queue ,", "--queue is ','; it must name a queue"),
         ("worker --handlers a:b --queue=", "--queue is ''; it must name a queue"),
         ("exporter --http-port 65536", "--http-port is 65536; "),
@@ -355,8 +443,8 @@ def test_a_variable_is_named_by_itself_beside_options_of_others(
     assert redrive(*worker, REDRIVE_SLOTS="0").err.startswith(
         "redrive: REDRIVE_SLOTS is '0'; "
     )
-    done = redrive(*worker, "--slots", "1", REDRIVE_QUEUES="A")
-    assert done.err.startswith("redrive: REDRIVE_QUEUES holds 'A'")
+    done = redrive(*worker, "--slots", "1", REDRIVE_QUEUES="1a")
+    assert done.err.startswith("redrive: REDRIVE_QUEUES holds '1a'")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +454,7 @@ def test_a_variable_is_named_by_itself_beside_options_of_others(
 def test_an_error_of_usage_says_an_argument_without_its_escapes(
     redrive: Redrive, arguments: tuple[str, ...]
 ) -> None:
-    """S38: a script may pass on a stored text, and a terminal obeyed it."""
+    """A script may pass on a stored text; a terminal must not obey it."""
     hostile = "\x1b]0;title\x07\u202e"
 
     done = redrive(*(part.format(hostile) for part in arguments))

@@ -7,11 +7,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from redrive.cli.main import COMMANDS, cli
+from redrive.cli.main import cli
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
 from tests.factories import make_dead_letter
 from tests.postgres import Database
+
+COMMANDS = cli.list_commands(click.Context(cli))
 
 NOT_OF_A_RUN = {"--repeat", "--cell", "--actor", "--database-url", "--json"}
 NOTHING = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from redrive import Handlers, enqueue
 from redrive.worker import store
 from tests.cli.conftest import Redrive
-from tests.factories import bury, claim_one, make_job
+from tests.factories import claim_one, let_die, make_job
 from tests.postgres import Connection, Database
 
 PAGE = (Path(__file__).parents[2] / "docs" / "order-and-fairness.md").read_text()
@@ -25,41 +25,34 @@ def hold_key(conn: Connection) -> int:
     worker = store.register(conn, said)
     for _ in range(4):
         make_job(conn, "account.apply", ordering_key="account-7")
-    bury(conn, worker, claim_one(conn, worker))
+    let_die(conn, worker, claim_one(conn, worker))
     return worker
 
 
 def test_the_commands_of_the_page_run_in_their_order(
     redrive: Redrive, database: Database
 ) -> None:
-    """U14."""
     worker = hold_key(database.conn)
+    database.rows("update redrive.workers set kinds = null")  # it handles every kind
     for queue in ("payments", "imports"):  # in use, as a reader's are
         make_job(database.conn, "other", queue=queue)
     for command in COMMANDS:
         if command.startswith("dlq dismiss"):  # the other way, of the same dead letter
-            bury(database.conn, worker, claim_one(database.conn, worker))
+            let_die(database.conn, worker, claim_one(database.conn, worker))
         ran = redrive(*shlex.split(command))
 
         assert (ran.code, ran.err) == (0, ""), command
     assert database.column(
         "select state from redrive.dead_letters order by redrives"
-    ) == [
-        "redriven",
-        "dismissed",
-    ]
+    ) == ["redriven", "dismissed"]
     assert database.rows(
         "select queue, lanes, paused_at from redrive.queues order by 1"
-    ) == [
-        ("imports", 1, None),
-        ("payments", 16, None),
-    ]
+    ) == [("imports", 1, None), ("payments", 16, None)]
 
 
 def test_what_a_held_job_is_said_to_wait_for(
     redrive: Redrive, database: Database
 ) -> None:
-    """U14."""
     hold_key(database.conn)
     (told,) = blocks("text")
 

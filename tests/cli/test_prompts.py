@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
-from tests.factories import bury, claim, complete, make_dead_letter, make_worker
+from tests.factories import claim, complete, let_die, make_dead_letter, make_worker
 from tests.flow.harness import ROOT
 from tests.postgres import Database
 
@@ -99,7 +99,7 @@ def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
     database: Database, letters: list[int]
 ):
     terminal = Terminal(database.url, "dlq", "redrive", "--kind", "invoice.charge")
-    terminal.wait_for(r"3 open dead letters in 1 group")
+    terminal.wait_for(r"3 open dead letters")
     terminal.wait_for(r"Type '3' to continue")
     terminal.type("3")
     terminal.wait_for(r"Why")
@@ -107,7 +107,7 @@ def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
     code = terminal.end()
 
     assert code == 0, terminal.shown
-    assert "3 redriven" in terminal.shown
+    assert "3 dead letters redriven" in terminal.shown
     assert database.rows("select actor, why, n from redrive.audit") == [
         ("ada", "the fix is out", 3)
     ]
@@ -115,16 +115,16 @@ def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
 
 
 @pytest.mark.parametrize("answer", ["repeat", "yes"])
-def test_m8_a_job_that_must_not_run_twice_asks_for_a_word_of_its_own(
+def test_a_job_that_must_not_run_twice_asks_for_a_word_of_its_own(
     database: Database, letters: list[int], answer: str
 ):
-    """M8: without the word, the redrive goes on and leaves the job."""
+    """Without the word, the redrive goes on and leaves the job."""
     said = '{"invoice.charge": {"rate": null, "repeatable": false}}'
     database.rows("select redrive.declare_redrives_v1('{invoice.charge}', %s)", said)
     ids = [str(letters[0])]
     terminal = Terminal(database.url, "dlq", "redrive", *ids, "--why", "x")
-    terminal.wait_for(r"1 will stay: not_repeatable")
-    terminal.wait_for(r"1 job must not run twice. Type 'repeat' to continue")
+    terminal.wait_for(r"1 will stay: its handler says")
+    terminal.wait_for(r"must not run twice\? Type 'repeat' to continue")
     terminal.type(answer)
     terminal.wait_for(r"Type '1' to continue")
     terminal.type("1")
@@ -182,7 +182,7 @@ def test_a_purge_asks_too(database: Database, letters: list[int]):
 
 
 def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
-    from tests.factories import bury, claim_one, failure, make_job, make_worker
+    from tests.factories import claim_one, failure, let_die, make_job, make_worker
 
     job = make_job(database.conn, payload={"a": "\x1b[31mred\x07"})
     worker = make_worker(database.conn)
@@ -191,7 +191,7 @@ def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
         error_class="E\x1b[0m",
         detail={},
     )
-    bury(database.conn, worker, claim_one(database.conn, worker), failure=evil)
+    let_die(database.conn, worker, claim_one(database.conn, worker), failure=evil)
     database.value("select redrive.note_v1(%s, 'ada', %s)", job, "\x1b[31mnote")
     plain = re.compile(
         r"\x1b\[[0-9;]*m|[\t\r\n]"
@@ -210,7 +210,7 @@ def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
 def test_a_campaign_is_watched_in_a_line(
     database: Database, letters: list[int]
 ) -> None:
-    """U7: what came of it so far, how fast, and how long it still takes."""
+    """What came of it so far, how fast, and how long it still takes."""
     made = campaigns.plan(database.conn, Filter(), actor="ada").plan
     assert made is not None
     campaigns.start(database.conn, made, Terms(), actor="ada", why="fixed")
@@ -218,7 +218,7 @@ def test_a_campaign_is_watched_in_a_line(
     terminal.wait_for("canary: 0 succeeded, 0 dead again, 3 in flight")
     worker = make_worker(database.conn)
     jobs = claim(database.conn, worker)
-    bury(database.conn, worker, jobs.pop())
+    let_die(database.conn, worker, jobs.pop())
     complete(database.conn, worker, *jobs)
     terminal.wait_for(f"3 of {len(letters)} redriven: 2 succeeded, 1 dead again")
 

@@ -1,16 +1,16 @@
 """redrive proposal: a person sees what an agent proposes, and starts or rejects it."""
 
-from redrive.dead_letters import edit as edits
-from redrive.dead_letters import proposals
-from redrive.dead_letters.edit import Letter
+from redrive.dead_letters.edit import store as edits
+from redrive.dead_letters.edit.store import Letter
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.proposals import Agent
+from redrive.extras.proposals import store as proposals
+from redrive.extras.proposals.store import Agent
 from tests.cli.conftest import Redrive
 from tests.factories import make_dead_letter
 from tests.postgres import Database
 
 ADAS = Agent("claude", "ada")
-NAME = "agent claude on behalf of ada"
+NAME = 'agent "claude" on behalf of "ada"'
 PATCH = [{"op": "replace", "path": "/currency", "value": "EUR"}]
 
 
@@ -45,13 +45,14 @@ def test_the_changes_of_an_edit_are_shown_before_it_starts(
     database: Database, redrive: Redrive
 ) -> None:
     number = str(_edit(database, currency="EURO", password="hunter2"))
-    shown = redrive("proposal", "start", number, "--why", "yes")
-    assert shown.code == 64
+    shown = redrive("proposal", "start", number)
+    assert shown.code == 0
     assert '+  "currency": "EUR"' in shown.out
     assert "hunter2" not in shown.out
 
     done = redrive("proposal", "start", number, "--why", "yes", "--yes", "--json")
-    assert done.json == {"proposal": int(number), "action": "edit", "changed": 1}
+    report = {"proposal": int(number), "action": "edit", "state": "started"}
+    assert done.json == report | {"changed": 1}
     line = database.row(
         "select action, why from redrive.audit order by id desc limit 1"
     )
@@ -76,15 +77,18 @@ def test_a_rejected_proposal_changes_nothing(
 def test_a_detail_that_nobody_can_read_hides_no_other_proposal(
     database: Database, redrive: Redrive
 ) -> None:
-    """A program with the login of an agent can call the function itself."""
-    propose = "select redrive.propose_v1(%s, 'claude', 'ada', 'why', %s::jsonb)"
+    """A program with the login of an agent can call the function itself, or could before."""
+    propose = (
+        "insert into redrive.proposals (action, proposed_by, why, detail)"
+        " values (%s, 'x', 'why', %s::jsonb)"
+    )
     for action, detail in (
         ("mute", "{}"),
         ("mute", '{"group": "f1", "seconds": "2 h"}'),
         ("edit", '{"ids": 1, "patch": []}'),
         ("edit", '{"ids": [1], "patch": [{"op": "add"}]}'),
     ):
-        database.value(propose, action, detail)
+        database.rows(propose, action, detail)
     _edit(database, currency="EURO")
 
     listed = redrive("proposal", "ls")

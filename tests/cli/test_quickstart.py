@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from redrive.cli.main import main
-from redrive.cli.operations.development import quickstart
+from redrive.extras.quickstart import command as quickstart
 from tests.commands import commands
 from tools import first_minutes
 
@@ -61,26 +61,27 @@ def said_by(command: list[str], home: Path, **env: str) -> str:
     return ran.stdout
 
 
-def test_the_first_screen_of_the_readme_is_what_happens(
+def test_the_first_project_of_the_readme_is_what_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All of it is real, on a Postgres of its own: some six seconds."""
     page = (ROOT / "README.md").read_text()
-    block = re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    blocks = re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (block,) = (text for text in blocks if "redrive quickstart" in text)
     install, first, after = re.split(
         r"^\$ (?=redrive quickstart|make)", block, flags=re.MULTILINE
     )
-    monkeypatch.chdir(tmp_path)
-    assert install.startswith("$ pip install 'redrive[embedded]'")
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    monkeypatch.chdir(clone)
+    assert "$ pip install '.[embedded]'" in install
     written, make = first.splitlines(), after.splitlines()
 
     assert main(shlex.split(written[0])[1:]) == 0
     assert capsys.readouterr().out.splitlines() == written[1:]
 
     # no redrive there
-    happened = said_by(
-        shlex.split(make[0]), tmp_path, PATH="/usr/bin:/bin", COLUMNS="80"
-    )
+    happened = said_by(shlex.split(make[0]), clone, PATH="/usr/bin:/bin", COLUMNS="80")
     assert missing("\n".join(make[1:]), happened) == []
 
 
@@ -93,7 +94,9 @@ def test_the_tutorial_is_what_happens(tmp_path: Path) -> None:
     )
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     more = first_minutes.TERMINAL | {"PATH": path, "REDRIVE_HTTP_PORT": "0"}
-    happened = said_by(["bash", "-c", script], tmp_path, **more)
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    happened = said_by(["bash", "-c", script], clone, **more)
 
     shown = re.findall(r"^```console\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
     assert missing("".join(shown), happened) == []

@@ -6,7 +6,7 @@ import pytest
 
 from redrive.worker import store
 from tests.cli.conftest import Redrive
-from tests.factories import bury, claim_one, make_job, make_schedule, make_worker
+from tests.factories import claim_one, let_die, make_job, make_schedule, make_worker
 from tests.postgres import Database
 
 LISTED = {
@@ -55,6 +55,10 @@ def test_without_any_it_says_how_to_declare_one(redrive: Redrive) -> None:
 def test_without_yes_it_only_shows(
     redrive: Redrive, database: Database, worker: int, verb: str
 ) -> None:
+    if verb == "resume":
+        paused = "select redrive.pause_schedule_v1('report.daily', 'ada', 'w')"
+        database.rows(paused)
+    audit = database.rows(ACTS)
     for arguments in ([], ["--dry-run", "--why", "w"]):
         ran = redrive("schedule", verb, "report.daily", *arguments, COLUMNS="120")
         assert (ran.code, "nothing was changed" in ran.out) == (0, True)
@@ -64,14 +68,27 @@ def test_without_yes_it_only_shows(
     assert (without.code, "--why is missing" in without.err) == (64, True)
     missing = redrive("schedule", verb, "nothing", "--why", "w", "--yes")
     assert (missing.code, missing.err) == (2, "redrive: there is no schedule nothing\n")
-    assert database.rows(ACTS) == []
+    assert database.rows(ACTS) == audit
+
+
+def test_now_says_what_it_would_enqueue_and_what_it_has_enqueued(
+    redrive: Redrive, database: Database, worker: int
+) -> None:
+    shown = redrive("schedule", "now", "report.daily", "--why", "w").out
+    assert "report.daily: one job of report" in shown
+    assert "nothing was changed" in shown
+
+    done = redrive("schedule", "now", "report.daily", "--why", "w", "--yes").out
+    job = database.value("select max(id) from redrive.jobs")
+    assert f"enqueued job {job}; redrive job show {job}" in done
 
 
 def test_pause_resume_and_now_are_on_record(
     redrive: Redrive, database: Database, worker: int
 ) -> None:
     said = ("report.daily", "--why", "stocktaking", "--yes", "--json")
-    assert redrive("schedule", "pause", *said).json == {"matched": 1, "paused": 1}
+    name = {"name": "report.daily"}
+    assert redrive("schedule", "pause", *said).json == name | {"paused": True}
     listed = redrive("schedule", "ls", "--json").json
     assert (
         listed["state"],
@@ -80,12 +97,12 @@ def test_pause_resume_and_now_are_on_record(
         listed["next_at"],
     ) == (*("paused", "tester", "stocktaking", None),)
     job = database.value("select coalesce(max(id), 0) + 1 from redrive.jobs")
-    assert redrive("schedule", "now", *said).json == {"matched": 1, "jobs": [job]}
+    assert redrive("schedule", "now", *said).json == name | {"job": job}
     assert (
         "report.daily: paused by tester: stocktaking" in redrive("schedule", "ls").out
     )
-    assert redrive("schedule", "resume", *said).json == {"matched": 1, "resumed": 1}
-    assert redrive("schedule", "resume", *said).json == {"matched": 1, "resumed": 0}
+    assert redrive("schedule", "resume", *said).json == name | {"resumed": True}
+    assert redrive("schedule", "resume", *said).code == 2
 
     of_schedule = {"schedule": "report.daily"}
     assert database.rows(ACTS) == [
@@ -121,6 +138,6 @@ def test_the_story_of_a_job_names_its_schedule_and_its_slot(
         assert next(step["what"] for step in shown["story"]) == text  # type: ignore[attr-defined,index] # JSON
         if is_live:
             claimer = make_worker(database.conn)
-            bury(database.conn, claimer, claim_one(database.conn, claimer))
+            let_die(database.conn, claimer, claim_one(database.conn, claimer))
     other = make_job(database.conn, headers={"schedule": 7, "scheduled_for": []})
     assert _shown(redrive, other)["schedule"] is None

@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import redrive
 from redrive.database.embedded import free_port
+from tests.factories import make_dead_letter
 from tests.postgres import Database
 
 NEVER = (
@@ -19,7 +22,7 @@ NEVER = (
     "redrive.handlers",
     "redrive.worker",
     "redrive.rules.payloads.redact",
-    "redrive.dead_letters.campaigns.campaign",
+    "redrive.dead_letters.campaigns.store",
 )
 """What `queue ls` has no use for."""
 
@@ -32,7 +35,7 @@ print(*sys.modules, sep='\\n')
 
 
 def test_queue_ls_imports_nothing_that_it_does_not_use(database: Database) -> None:
-    """U13: the start took 0.5 s of CPU and more; modules are counted, for time depends on others.
+    """The start took 0.5 s of CPU and more; modules are counted, for time depends on others.
 
     The tables of people want rich, JSON lines do not.
     """
@@ -49,8 +52,68 @@ def test_queue_ls_imports_nothing_that_it_does_not_use(database: Database) -> No
     assert imported & {*NEVER, "rich"} == set()
 
 
+LIGHT = {
+    "click",
+    "msgspec",
+    "psycopg",
+    "psycopg_binary",
+    "redrive",
+    "typing_extensions",
+}
+SETTINGS = {
+    "annotated_types",
+    "dotenv",
+    "pydantic",
+    "pydantic_core",
+    "pydantic_settings",
+    "typing_inspection",
+}
+EDITS = {"jsonpatch", "jsonpointer"}
+
+
+@pytest.mark.parametrize(
+    ("command", "packages"),
+    [
+        ("--version", LIGHT),
+        ("--help", LIGHT),
+        ("dlq ls --json", LIGHT | SETTINGS | EDITS),
+        ("dlq ls", LIGHT | SETTINGS | EDITS | {"rich"}),
+    ],
+)
+def test_commands_import_these_packages_and_no_others(
+    database: Database, command: str, packages: set[str]
+) -> None:
+    """A package more makes each start slower; a new one needs a reason."""
+    make_dead_letter(database.conn)
+    program = (
+        f"import runpy, sys; sys.argv[1:] = {command.split()}\n"
+        "import atexit; atexit.register(lambda: print('loaded:', *sys.modules))\n"
+        "runpy.run_module('redrive', run_name='__main__')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"REDRIVE_DATABASE_URL": database.url},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = ran.stdout.rpartition("loaded: ")[2].split()
+    named = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
+    found = {name for name in named if not name.startswith(("_", "cython_"))}
+
+    assert found == packages
+    if command.startswith("--"):
+        assert "redrive.settings" not in modules
+        groups = (
+            "redrive.cli.jobs.",
+            "redrive.cli.dead_letters.",
+            "redrive.cli.operations.",
+        )
+        assert [name for name in modules if name.startswith(groups)] == []
+
+
 def test_help_of_a_command_imports_no_other_command_and_reads_no_settings() -> None:
-    """U13: of 1.26 G instructions 0.83 G are left, half of them psycopg's."""
+    """Of 1.26 G instructions 0.83 G are left, half of them psycopg's."""
     program = (
         "import atexit, gc, runpy, sys; sys.argv[1:] = ['queue', 'ls', '--help']\n"
         "show = lambda: print(*sys.modules, gc.get_freeze_count() and 'frozen', sep='\\n')\n"
@@ -86,7 +149,7 @@ def test_a_worker_keeps_nothing_that_its_supervisor_does_not_use(
     ]
     imported = _imported(PROGRAM, *worker, "--database-url", database.url, cwd=tmp_path)
 
-    assert {"psycopg", "redrive.worker.supervisor.loop"} <= imported
+    assert {"psycopg", "redrive.worker.supervisor"} <= imported
     unused = {
         "cronsim",
         "cryptography",
@@ -125,7 +188,7 @@ def test_an_exporter_keeps_no_library_that_reads_settings(database: Database) ->
 def test_a_runner_imports_little() -> None:
     """What a handler's code brings comes on top of it."""
     imported = _imported(
-        "import sys, redrive.worker.runner.process; print(*sys.modules, sep='\\n')"
+        "import sys, redrive.worker.run.process; print(*sys.modules, sep='\\n')"
     )
 
     unused = {
@@ -152,7 +215,7 @@ def _imported(program: str, *arguments: str, cwd: Path | None = None) -> set[str
 
 
 def test_all_that_redrive_offers_is_there_when_asked_for() -> None:
-    """U13: imported when asked for, under the names that it says it has."""
+    """Imported when asked for, under the names that it says it has."""
     found = {name: getattr(redrive, name) for name in redrive.__all__}
 
     assert (
@@ -160,3 +223,8 @@ def test_all_that_redrive_offers_is_there_when_asked_for() -> None:
     )  # a function, not the module of its name
     assert found["Handlers"].__name__ == "Handlers"
     assert not hasattr(redrive, "nothing")
+
+
+def test_dir_lists_what_redrive_offers_and_nothing_else() -> None:
+    """A shell completes names from it; Any is no name of ours, and Handlers is."""
+    assert sorted(redrive.__all__) == dir(redrive)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from redrive.dry_run import confine
+from redrive.extras.replay import confine
 from redrive.rules.attempts.failure import describe
 from tests.cli import tried
 from tests.cli.conftest import Redrive
 from tests.factories import (
-    bury,
     claim,
     failure,
+    let_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -73,6 +73,38 @@ def test_no_way_out_is_open(
     assert not any(found.values())
 
 
+def test_no_other_process_can_be_signalled(
+    redrive: Redrive, database: Database
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as other:
+        make_dead_letter(database.conn, "signals", {"pid": other.pid})
+        found = try_all(redrive)
+        is_alive = other.poll() is None
+        other.kill()
+
+    assert (found["returned"], found["failed"], is_alive) == (1, {}, True)
+
+
+def test_no_process_leaves_the_session_that_is_ended(
+    redrive: Redrive, database: Database
+) -> None:
+    make_dead_letter(database.conn, "survivor", {})
+    found = try_all(redrive)
+
+    assert (found["returned"], found["failed"]) == (1, {})
+
+
+def test_no_variable_of_a_database_is_seen(
+    redrive: Redrive, database: Database
+) -> None:
+    names = ["REDRIVE_DATABASE_URL", "REDRIVE_LISTEN_URL", "PGPASSWORD", "PGSERVICE"]
+    make_dead_letter(database.conn, "environment", {"names": names})
+    given = {"PGPASSWORD": "x", "REDRIVE_LISTEN_URL": database.url}
+    found = redrive(*PLAN, "--try", "100", "--json", **given).json["tried"]
+
+    assert (found["returned"], found["failed"]) == (1, {})
+
+
 def test_how_they_end_is_counted_and_nothing_is_kept(
     redrive: Redrive, database: Database
 ) -> None:
@@ -108,7 +140,7 @@ def died_so(database: Database, payload: dict[str, Any]) -> None:
     job, worker = make_job(database.conn, "bug", payload), make_worker(database.conn)
     (claimed,) = claim(database.conn, worker)
     assert claimed.id == job
-    bury(database.conn, worker, claimed, failure=failure(fingerprint=same))
+    let_die(database.conn, worker, claimed, failure=failure(fingerprint=same))
 
 
 def everything(database: Database) -> list[Any]:
@@ -158,7 +190,7 @@ def test_what_is_encrypted_is_opened(redrive: Redrive, database: Database) -> No
     keys = {"REDRIVE_ENCRYPTION_KEYS": "k1 " + base64.b64encode(bytes(32)).decode()}
     redrive("enqueue", "bug", '{"currency": "XAU", "token": ""}', **keys)
     worker = make_worker(database.conn)
-    bury(database.conn, worker, *claim(database.conn, worker))
+    let_die(database.conn, worker, *claim(database.conn, worker))
     assert database.value("select payload ? '$redrive' from redrive.dead_letters")
     found = redrive(*PLAN, "--try", "1", "--json", **keys).json["tried"]
 
@@ -230,11 +262,9 @@ def test_the_other_numbers_of_the_same_calls_end_it(tmp_path: Path) -> None:
 
 @HAS_LANDLOCK
 def test_where_the_kernel_refuses_nothing_is_run(tmp_path: Path) -> None:
-    """The kernel refuses a second listener, so a confined process cannot confine."""
+    """A confined process cannot begin a session, so it cannot confine another."""
     ours, theirs = socket.socketpair()
-    program = (
-        "from redrive.dry_run.runner import *; ConfinedRunner('tests.cli.tried:jobs')"
-    )
+    program = "from redrive.extras.replay.runner import *; ConfinedRunner('tests.cli.tried:jobs')"
     arguments = [str(theirs.fileno()), str(tmp_path), sys.executable, "-c", program]
     with ours, theirs:
         ran = subprocess.run(
@@ -247,6 +277,6 @@ def test_where_the_kernel_refuses_nothing_is_run(tmp_path: Path) -> None:
         )
 
     assert (
-        "--try: handlers cannot be confined here: the kernel refuses seccomp"
+        "--try: handlers cannot be confined here: the kernel refuses a new session"
         in ran.stderr
     )

@@ -8,7 +8,7 @@ from tests.postgres import Database
 def test_workers_are_listed_with_what_they_do(
     redrive: Redrive, database: Database
 ) -> None:
-    """U15: a list of workers was missed."""
+    """A list of workers was missed."""
     worker = make_worker(database.conn, "host/1", ttl=30)
     database.conn.execute(
         "update redrive.workers set progress = %s, inflight = 2, kinds = %s, queues = %s",
@@ -42,7 +42,6 @@ def test_workers_are_listed_with_what_they_do(
 def test_a_worker_that_drains_is_silent_or_lost_is_told_so(
     redrive: Redrive, database: Database
 ) -> None:
-    """U15."""
     for name in ("drains", "silent", "lost"):
         make_worker(database.conn, name, ttl=30)
     database.conn.execute(

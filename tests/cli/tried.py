@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -103,11 +104,70 @@ def call_by_one_of_a_pair(payload: Payload) -> None:
         other.sendto(b"!", payload["path"])
 
 
+@jobs.handle("call.listen")
+def listen(payload: Payload) -> None:
+    with suppress(OSError), socket.socket() as other:
+        other.listen()
+
+
+@jobs.handle("call.fast-open")
+def call_by_a_message_that_connects(payload: Payload) -> None:
+    with suppress(OSError), socket.socket() as other:
+        address = ("127.0.0.1", payload["port"])
+        other.sendto(b"!", socket.MSG_FASTOPEN, address)
+
+
+@jobs.handle("call.fast-open.long")
+def call_by_a_long_message_that_connects(payload: Payload) -> None:
+    with suppress(OSError), socket.socket() as other:
+        address = ("127.0.0.1", payload["port"])
+        other.sendmsg([b"!"], [], socket.MSG_FASTOPEN, address)
+
+
+@jobs.handle("call.mapped")
+def call_by_a_mapped_address(payload: Payload) -> None:
+    with suppress(OSError), socket.socket(socket.AF_INET6) as other:
+        other.connect(("::ffff:127.0.0.1", payload["port"]))
+
+
 @jobs.handle("call.for-ever", policy=Policy(timeout=60))
 def call_again_and_again(payload: Payload) -> None:
     while True:
         call_and_say_nothing(payload)
         time.sleep(0.01)
+
+
+@jobs.handle("signals")
+def send_signals(payload: Payload) -> None:
+    """Signal ourselves, a child, and a process that is none of ours."""
+    os.kill(os.getpid(), signal.SIGCONT)
+    signal.raise_signal(signal.SIGCONT)
+    child = subprocess.Popen(["sleep", "600"])
+    child.kill()
+    child.wait()
+    for send in (os.kill, _send_by_pidfd):
+        with suppress(PermissionError):
+            send(payload["pid"], signal.SIGTERM)
+            raise AssertionError
+
+
+def _send_by_pidfd(pid: int, number: int) -> None:
+    signal.pidfd_send_signal(os.pidfd_open(pid), number)
+
+
+@jobs.handle("survivor")
+def leave_a_survivor(payload: Payload) -> None:
+    for options in ({"start_new_session": True}, {"process_group": 0}):
+        with suppress(PermissionError):
+            subprocess.Popen(["sleep", "600"], **options)
+            raise AssertionError
+
+
+@jobs.handle("environment")
+def read_the_environment(payload: Payload) -> None:
+    found = [name for name in payload["names"] if name in os.environ]
+    if found:
+        raise AssertionError(found)
 
 
 @jobs.handle("file.kept")

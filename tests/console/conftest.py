@@ -11,10 +11,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from starlette.testclient import TestClient
 
-from redrive.console.app import application
-from redrive.console.security.access import Access, Proxy, Role, Tokens, networks
-from redrive.console.security.logins import Logins
 from redrive.database.connections.address import Address
+from redrive.extras.console.app import application
+from redrive.extras.console.security.access import Access, Proxy, Role, Tokens, networks
+from redrive.extras.console.security.logins import Logins
 from tests.postgres import Database
 
 TOKENS = {"vera": Role.VIEWER, "olaf": Role.OPERATOR, "anna": Role.APPROVER}

@@ -13,24 +13,25 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 from starlette.testclient import TestClient
 
-from redrive.console.actions.change import Order
-from redrive.console.actions.changes import CHANGES
-from redrive.console.actions.edits import edit
-from redrive.console.app import application
-from redrive.console.security import sessions
-from redrive.console.security.access import (
+from redrive.dead_letters.campaigns.store import plan
+from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.groups.owners import Owner, set_owner
+from redrive.errors import InvalidJob, SettingsError
+from redrive.extras.console.actions.changes import CHANGES
+from redrive.extras.console.app import application
+from redrive.extras.console.security import sessions
+from redrive.extras.console.security.access import (
     COOKIE,
     Access,
-    Refused,
     Role,
     Tokens,
     group_roles,
     networks,
 )
-from redrive.dead_letters.campaigns.campaign import plan
-from redrive.dead_letters.filter import Filter
-from redrive.errors import InvalidJob, SettingsError
 from redrive.observability.tracing import Tracing
+from redrive.verbs.edits import edit
+from redrive.verbs.refusal import Refused
+from redrive.verbs.verb import Order
 from tests.console.conftest import OWN, PROXY, Site, act, csrf, digest, login
 from tests.factories import make_dead_letter, make_job
 
@@ -47,6 +48,7 @@ QUERIES = {
     "redrive": "id=1",
     "dismiss": "id=1",
     "reopen": "id=1",
+    "assign": "id=1",
     "note": "id=1",
     "reveal": "id=1",
     "cancel": "id=1",
@@ -59,6 +61,7 @@ QUERIES = {
     "edit": "id=1",
     "pause": "queue=default",
     "resume": "queue=default",
+    "set-queue": "queue=default",
     "hold-open": "name=bank",
     "hold-closed": "name=bank",
     "reset": "name=bank",
@@ -68,6 +71,15 @@ QUERIES = {
     "unacknowledge": "group=f1",
     "mute": "group=f1",
     "unmute": "group=f1",
+    "retry": "group=f1",
+    "hold": "group=f1",
+    "release": "group=f1",
+    "give-up": "group=f1",
+    "set-owner": "pattern=default",
+    "remove-owner": "pattern=default",
+    "set-objective": "pattern=default",
+    "set-retention": "what=groups",
+    "limit-names": "what=queues",
     "set-limit": "name=emails",
     "remove-limit": "name=emails",
     "pause-schedule": "name=report.daily",
@@ -204,7 +216,18 @@ def test_with_api_and_page_bypassed_each_change_is_up_to_the_login_of_the_role(
         for word in QUERIES
     }
     assert plan(conn, Filter(ids=[there["campaign-start"]]), actor="ada").plan == 1
-    more = {"for": "2h", "rate": "", "matched": "1", "concurrency": "5"}
+    set_owner(conn, Owner("default", "*", "payments"), actor="ada", why="theirs")
+    more = {
+        "for": "2h",
+        "rate": "",
+        "matched": "1",
+        "concurrency": "5",
+        "history": "7d",
+        "owner": "payments",
+        "objective": "dlq_added_5m",
+        "value": "5",
+        "at-most": "500",
+    }
     more["patch"] = '[{"op": "add", "path": "/seen", "value": true}]'
     changes = {word: change.do for word, change in CHANGES.items()} | {"edit": edit}
     refused: set[str] = set()
@@ -358,12 +381,14 @@ def test_whoever_signs_out_as_one_too_many_is_told_that_it_is_not_kept(
 ):
     """If the sign-out cannot be recorded, the page says so."""
     monkeypatch.setattr(sessions, "PATIENCE_SECONDS", 60)
-    site.database.rows(
-        "insert into redrive.ended_sessions select generate_series(1, 10000)"
-    )
-    client = site.signed_in("olaf")
-
-    answer = client.post("/sign-out", data={"csrf": csrf(client)})
+    for _ in range(2):
+        client = site.signed_in("olaf")
+        answer = client.post("/sign-out", data={"csrf": csrf(client)})
+        site.database.rows(
+            "insert into redrive.ended_sessions (session)"
+            " select split_part(session, '.', 1) || '.' || n"
+            " from redrive.ended_sessions, generate_series(1, 1000) n on conflict do nothing"
+        )
 
     assert COOKIE not in client.cookies
     assert "could not record it" in client.get(answer.headers["location"]).text
@@ -584,3 +609,15 @@ def test_an_operator_without_a_login_is_told(site: Site):
 
     assert answer.status_code == 403
     assert "no login" in answer.json()["error"]
+
+
+def test_a_name_has_one_spelling(tmp_path: Path):
+    """Two spellings of a name were two people."""
+    file = tmp_path / "tokens"
+    wide = f"{'a' * 64} operator \uff21da@corp\n"
+    file.write_text(wide)
+    assert [token.name for token in Tokens(file).read().values()] == ["Ada@corp"]
+
+    file.write_text(wide + f"{'b' * 64} approver Ada\u200b@corp\n")
+    with pytest.raises(SettingsError, match="line 2"):
+        Tokens(file).read()

@@ -10,9 +10,9 @@ import pytest
 from itsdangerous import URLSafeTimedSerializer
 from starlette.testclient import TestClient
 
-from redrive.console.security.act_links import LINK_SECONDS, ActLinks
-from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns import store as campaign
 from redrive.dead_letters.filter import Filter
+from redrive.extras.console.security.act_links import LINK_SECONDS, ActLinks
 from tests.console.conftest import Site, act, csrf
 from tests.factories import make_dead_letter
 

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 import uvicorn
 
-from redrive.console.app import application, listen
-from redrive.console.security.access import Access, Principal, Role
-from redrive.console.security.logins import Logins
 from redrive.database.connections.address import Address
-from redrive.dead_letters.campaigns.campaign import pause, plan, start
+from redrive.dead_letters.campaigns.store import pause, plan, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
+from redrive.extras.console.app import application, listen
+from redrive.extras.console.security.access import Access, Principal, Role
+from redrive.extras.console.security.logins import Logins
 from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
 from tests.console.conftest import login
 from tests.console.test_access import PAGES
 from tests.factories import (
-    bury,
     claim,
     failure,
+    let_die,
     make_dead_letters,
     make_job,
     make_worker,
@@ -137,21 +137,29 @@ def test_an_incident_by_clicking(database: Database, page: Any, tmp_path: Path):
         page.get_by_text("3 go first; if more than 10% of any ten die again").wait_for()
         page.get_by_label("Why").fill("the numbers are there now")
         page.get_by_role("button", name="Redrive 12 open dead letters").click()
-        page.wait_for_url("**/campaigns/1?said=*")
+        page.wait_for_url(re.compile("/campaigns/1$"))
+        told = page.get_by_role("status").inner_text()
         first = page.locator(".stands .state").inner_text()
         workers(handlers=typed_work.HANDLERS)
         page.locator(
             ".stands .state.done"
         ).wait_for()  # as it is told: nobody loads it again
 
-        assert page.locator(".tally .good dd").inner_text() == "12"
+        tally = page.locator(".tally .good dd").inner_text()
+        chart = page.locator(".legend").inner_text().split()
+        facts = page.locator(".facts").inner_text()
         page.get_by_role("link", name="Audit").click()
         said = page.locator("tbody").inner_text()
 
     assert "partner" in findings
     assert '-  "number": "none"' in diff
     assert edited == "12 payloads edited."
-    assert first == "canary"
+    assert first == "waiting"
+    assert "workers redrive 12 dead letters" in told
+    assert tally == "12"
+    assert chart[:2] == ["succeeded", "12"], "it is told with the tally"
+    assert chart[-3:] == ["in", "flight", "0"]
+    assert "ended" in facts
     assert (
         database.value("select count(*) from redrive.dead_letters where state = 'open'")
         == 0
@@ -170,9 +178,9 @@ def test_the_link_of_an_alert_leads_to_cause_and_change_in_one_click(
     page.goto("/dead-letters?queue=default")
     page.locator("tbody a[href*='/groups/']").first.click()
 
-    change = page.get_by_role("link", name="The first job died")
+    change = page.get_by_role("link", name="The first job failed")
     assert change.inner_text() == (
-        "The first job died 6 min after this change: version test started."
+        "The first job failed 6 min after this change: version test started."
     )
     assert page.get_by_text("What they have in common").is_visible()
 
@@ -245,6 +253,38 @@ def faults(page: Any, **options: Any) -> list[str]:
     )
 
 
+OVERFLOWING = """[...document.querySelectorAll('.scroll')]
+    .filter(one => !one.closest('.chart') && one.scrollWidth > one.clientWidth)
+    .map(one => one.querySelector('caption').textContent)"""
+
+
+def test_lists_stay_compact(database: Database, page: Any):
+    """Long messages and many kinds, on a desk and on a phone."""
+    for n in range(98):
+        make_job(database.conn, f"shop_of_the_north.kind_number_{n}")
+    make_dead_letters(database.conn, 2, kind="shop_of_the_north.reconcile_invoices")
+    database.rows(
+        "update redrive.dead_letters set message = repeat('upstream timeout\n', 180),"
+        " error_class = 'provider.client.errors.ServiceUnavailable', owner = 'payments'"
+    )
+    store.fold(database.conn)
+    assert store.fold_series(database.conn)
+
+    heights: dict[int, int] = {}
+    for width in (390, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto("/kinds")
+        heights[width] = page.evaluate("document.documentElement.scrollHeight")
+        for path in ("/dead-letters", "/kinds", "/queues/default", "/"):
+            page.goto(path)
+            assert page.evaluate(OVERFLOWING) == [], (width, path)
+    page.goto("/dead-letters")
+    row = page.locator("tbody tr").first.bounding_box()
+
+    assert heights[390] < 98 * 60
+    assert row["height"] < 120, "long names wrap"
+
+
 def test_the_palette_leads_anywhere(database: Database, page: Any):
     (job,) = make_dead_letters(database.conn, 1)
     page.goto("/")
@@ -276,6 +316,28 @@ def test_times_are_exact_where_somebody_asks(database: Database, page: Any):
     assert re.fullmatch(
         r".+ ago, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", died.get_attribute("title")
     )
+
+
+def test_the_overview_updates_as_one(database: Database, page: Any):
+    """Its headline and its charts agree, before an update and after."""
+    make_dead_letters(database.conn, 2)
+    page.clock.install()
+    page.goto("/?from=1h")
+    page.locator("details.cells, #now").first.wait_for()
+    make_dead_letters(database.conn, 3)
+
+    page.locator(".stage").first.focus()
+    page.clock.run_for(20_000)
+    in_use = page.locator("figure[data-chart=failures] .legend").inner_text()
+    page.locator(".stage").first.blur()
+    page.clock.run_for(20_000)
+    page.locator("#now dd", has_text=re.compile("^5$")).first.wait_for()
+    later = page.locator("figure[data-chart=failures] .legend").inner_text()
+    page.locator("figure[data-chart=failures] .stage").hover()
+
+    assert in_use.split()[:2] == ["died", "2"]
+    assert later.split()[:2] == ["died", "5"]
+    assert page.locator("figure[data-chart=failures] .readout").inner_text()
 
 
 def test_keys_lead_through_a_list(database: Database, page: Any):
@@ -360,7 +422,15 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
         )
         (job,) = claim(conn, worker, 10)
         detail = {
-            "stack": [{"file": evil, "line": 3, "function": evil}],
+            "stack": [
+                {
+                    "file": evil,
+                    "line": 3,
+                    "function": evil,
+                    "first_line": 3,
+                    "source": [evil],
+                }
+            ],
             "causes": [{"error_class": evil, "message": evil}],
             "trace_id": evil,
             "version": evil,
@@ -372,7 +442,7 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
             "fingerprint": f"{evil}{n}",
             "detail": detail,
         }
-        bury(conn, worker, job, failure=failure(**said))
+        let_die(conn, worker, job, failure=failure(**said))
         conn.execute("select redrive.note_v1(%s, %s, %s)", (job.id, evil, evil))
         conn.execute(
             "select redrive.assign_v1(%s::bigint[], %s, %s, %s)",

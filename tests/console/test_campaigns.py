@@ -11,21 +11,24 @@ from psycopg.conninfo import make_conninfo
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from redrive.console import streams
-from redrive.console.actions import campaigns, change
-from redrive.console.app import application
-from redrive.console.security.access import Role
-from redrive.console.security.logins import Logins
-from redrive.console.streams import Streams, Update
 from redrive.database.connections.address import Address
-from redrive.dead_letters.campaigns.campaign import plan
+from redrive.dead_letters.campaigns.store import drive_all, plan
 from redrive.dead_letters.filter import Filter
+from redrive.extras.console import streams
+from redrive.extras.console.app import application
+from redrive.extras.console.security.access import Role
+from redrive.extras.console.security.logins import Logins
+from redrive.extras.console.streams import Place, Streams, Update
 from redrive.handlers import Handlers
+from redrive.verbs import redrives
+from redrive.verbs import verb as change
 from tests.console.conftest import Site, act, csrf, login
 from tests.factories import make_dead_letter, make_dead_letters
 from tests.flow.harness import wait_for
 from tests.postgres import Database
+from tests.sql.test_edit import edit
 
+IBAN = [{"op": "replace", "path": "/iban", "value": "DE02"}]
 WRONG = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
 
 
@@ -40,7 +43,7 @@ def shown(database: Database, *columns: str) -> tuple[object, ...]:
 def test_a_redrive_to_another_queue_is_asked_for_in_the_form(
     site: Site, olaf: TestClient
 ):
-    """M10: the form and the API take the queue, and warn if nobody works there."""
+    """The form and the API take the queue, and warn if nobody works there."""
     (job,) = make_dead_letters(site.database.conn, 1)
     path = f"/change/redrive?id={job}"
 
@@ -48,12 +51,13 @@ def test_a_redrive_to_another_queue_is_asked_for_in_the_form(
     told = olaf.get(f"/estimate/redrive?id={job}&seen=1&to-queue=slow").text
     assert "They go to the queue slow. No live worker works on any kind in" in told
     assert f"redrive dlq redrive --id {job} --to-queue slow --why ..." in told
-    body = {"why": "w", "yes": True, "to_queue": "Slow"}
+    body = {"why": "w", "yes": True, "to_queue": "slow queue"}
     api = site.bearer("olaf")
     refused = api.post(f"/api/v1/redrive?id={job}", json=body)
     assert (refused.status_code, "to-queue is" in refused.text) == (400, True)
     done = api.post(f"/api/v1/redrive?id={job}", json=body | {"to_queue": "slow"})
     assert done.status_code == 200
+    drive_all(site.database.conn)
     assert site.database.value("select queue from redrive.jobs") == "slow"
 
 
@@ -99,10 +103,7 @@ def test_a_bad_term_is_named_and_nothing_is_planned(
     assert (
         answer.status_code,
         f"{field} is {value!r}" in answer.text.replace("&#39;", "'"),
-    ) == (
-        400,
-        True,
-    )
+    ) == (400, True)
     assert site.database.value("select count(*) from redrive.campaigns") == 0
 
 
@@ -123,11 +124,12 @@ def test_what_terms_mean_is_said_while_they_are_typed_and_the_command_has_them(
         "Takes 40 min at least. 3 go first; if more than 10% of any ten"
     )
     assert command == "redrive dlq redrive --group f1 --rate 5 --why ..."
+    text, _ = told("redrive", f"group=f1&{usual}&rate=5&allowed=2")
+    assert text.startswith("Takes 100 min at least."), "its handler allows no more"
     _, command = told(
         "redrive", "id=17&seen=1&canaries=0&abort-share=0.1&when-version=>=1.4"
     )
-    start = "redrive campaign start PLAN --canaries 0 --when-version '>=1.4' --why ..."
-    assert command == f"redrive campaign plan --id 17; {start}"
+    assert command == ("redrive dlq redrive --id 17 --when-version '>=1.4' --why ...")
     _, command = told("campaign-start", f"campaign=9&{usual}&canaries=7&rate=<b>")
     assert command == ""
     _, command = told(
@@ -147,7 +149,7 @@ def test_of_very_many_all_are_counted_and_the_oldest_looked_at(
     conn.execute(
         "update redrive.dead_letters set redrives = 5 where id = %s", (first[0],)
     )
-    for module in (campaigns, change):
+    for module in (redrives, change):
         monkeypatch.setattr(module, "MOST", 3)
 
     page = olaf.get("/change/redrive?queue=default").text
@@ -166,6 +168,12 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
     """Each role has its own login, and Postgres tells two people apart by their logins."""
     conn = site.database.conn
     make_dead_letters(conn, 3)
+    edit(
+        conn,
+        make_dead_letter(conn, payload={"iban": "DE01"}),
+        {"iban": "DE02"},
+        patch=IBAN,
+    )
     conn.execute(
         "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
     )
@@ -186,11 +194,16 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
     action, hidden = _form(page, "formaction")
     planned = olaf.post(action, data=hidden)
     alone = olaf.get("/change/campaign-start?campaign=1").text
+    seen = anna.get("/change/campaign-start?campaign=1").text
     started = act(anna, "/change/campaign-start?campaign=1", why="looked at it")
+    drive_all(conn)
 
     assert "needs two people. Plan the redrive here" in page
     assert planned.headers["location"].startswith("/campaigns/1?")
     assert "a user in another role must start it" in alone
+    assert "1 payload was edited by ada (login" in seen, "the second person sees it"
+    assert "replace /iban: &#34;DE02&#34;" in seen
+    assert "a typo" in seen
     assert started.headers["location"].startswith("/campaigns/1?")
     assert shown(site.database, "planned_by", "actor", "redriven") == (
         "olaf",
@@ -236,11 +249,11 @@ def test_what_handlers_cannot_take_is_left_out_and_not_edited_in(site: Site):
 
     edited = olaf.post(f"/api/v1/edit?id={good}", json={"patch": wrong}).json()
     planned = olaf.post("/api/v1/campaign-plan?group=f1", json={"yes": True}).json()
-    started = olaf.post(
-        "/api/v1/campaign-start?campaign=1", json={"why": "x", "yes": True}
-    )
+    olaf.post("/api/v1/campaign-start?campaign=1", json={"why": "x", "yes": True})
+    drive_all(site.database.conn)
 
-    assert (edited["invalid"], planned["plan"], started.json()["redriven"]) == (1, 1, 1)
+    assert (edited["invalid"], planned["plan"]) == (1, 1)
+    assert shown(site.database, "redriven") == (1,)
     assert site.database.column("select id from redrive.jobs") == [good]
     page = site.signed_in("vera").get("/campaigns/1").text
     assert "invalid: n: int parsing" in page
@@ -262,11 +275,13 @@ def test_a_campaign_is_paused_resumed_and_cancelled(site: Site, olaf: TestClient
     seen: list[object] = []
     for word in ("pause", "resume", "cancel"):
         act(olaf, f"/change/campaign-{word}?campaign=1", why=f"to {word}")
+        drive_all(site.database.conn)
         seen += shown(site.database, "state")
 
     assert seen == ["paused", "canary", "cancelled"]
     assert (
-        "Campaign 1 is cancelled." in olaf.get("/change/campaign-pause?campaign=1").text
+        "Campaign 1 is cancelled; only a running campaign"
+        in olaf.get("/change/campaign-pause?campaign=1").text
     )
     assert site.database.value("select count(*) from redrive.jobs") == 0
     assert site.database.column("select why from redrive.audit order by id") == [
@@ -305,6 +320,12 @@ def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
         assert "event: end" not in listens.result(30).text
 
 
+def _take(here: Streams, person: str) -> Place:
+    place = here.take(person)
+    assert place
+    return place
+
+
 def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -314,45 +335,57 @@ def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
     async def heard() -> int:
         told = 0
         async for event in here.events(
-            "ada's", lambda: Update(f"<p>{next(news)}", False)
+            _take(here, "ada"), lambda: Update(f"<p>{next(news)}", False)
         ):
             told += event.startswith("event: news")
             if told == 2:
                 here.end()
         return told
 
-    assert asyncio.run(_all(here.events("ada's", lambda: None))) == ["retry: 1000\n\n"]
+    events = here.events(_take(here, "ada"), lambda: None)
+    assert asyncio.run(_all(events)) == ["retry: 1000\n\n"]
     with monkeypatch.context() as patch:
         patch.setattr(streams, "STREAM_SECONDS", 0)
         assert asyncio.run(heard()) == 0
     assert asyncio.run(heard()) == 2
-    assert here.has_room("ada's")
+    assert here.take("ada")
 
 
 async def _all(events: AsyncIterator[str]) -> list[str]:
     return [event async for event in events]
 
 
-def test_a_browser_has_so_many_streams_and_all_together_have(
+def test_a_person_has_so_many_streams_and_all_together_have(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Also if many requests are handled at once, and the streams begin later."""
+    here = Streams()
+    with ThreadPoolExecutor(20) as pool:
+        places = [one for one in pool.map(here.take, ["ada"] * 60) if one]
+
+    assert len(places) == streams.MOST_OF_ONE
+    monkeypatch.setattr(streams, "MOST", streams.MOST_OF_ONE + 1)
+    assert here.take("bo")
+    assert not here.take("cy")
+
+    async def end(place: Place) -> None:
+        events = here.events(place, lambda: Update("x", False))
+        await anext(events)
+        await events.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(end(places[0]))
+    assert here.take("ada")
+
+
+def test_a_place_whose_stream_never_began_is_free_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
     here = Streams()
+    monkeypatch.setattr(streams, "MOST", 1)
+    monkeypatch.setattr(streams, "STREAM_SECONDS", -streams.LEFT_SECONDS)
 
-    async def open_some() -> list[bool]:
-        found: list[bool] = []
-        opened = [here.events("ada's", lambda: Update("x", False)) for _ in range(3)]
-        for events in opened:
-            await anext(events)
-            found.append(here.has_room("ada's"))
-        found.append(here.has_room("bo's"))
-        for events in opened:
-            await events.aclose()  # type: ignore[attr-defined]
-        return [*found, here.has_room("ada's")]
-
-    monkeypatch.setattr(streams, "MOST_OF_ONE", 2)
-    assert asyncio.run(open_some()) == [True, False, False, True, True]
-    monkeypatch.setattr(streams, "MOST", 3)
-    assert asyncio.run(open_some()) == [True, False, False, False, True]
+    assert here.take("ada")
+    assert here.take("ada")
 
 
 # ---------------------------------------------------------------------- edits
@@ -443,10 +476,30 @@ def test_the_api_edits_as_the_page_does(site: Site):
     assert (done["done"], done["edited"], done["invalid"]) == (True, 1, 0)
 
 
-def test_m7_m8_the_console_asks_for_a_word_and_the_api_for_a_field(
+def test_the_rate_of_the_handler_is_in_the_estimate(site: Site, olaf: TestClient):
+    """As on the command line: of the form, of a plan, and of what is left to do."""
+    conn = site.database.conn
+    said = '{"invoice.charge": {"rate": 0.5, "repeatable": true}}'
+    conn.execute("select redrive.declare_redrives_v1('{invoice.charge}', %s)", (said,))
+    make_dead_letters(conn, 15)
+
+    form = olaf.get("/change/redrive?group=f1").text
+    act(olaf, "/change/campaign-plan?group=f1", rate="4")
+    plan = olaf.get("/change/campaign-start?campaign=1").text
+    act(olaf, "/change/campaign-start?campaign=1", rate="4", why="x")
+    drive_all(conn)
+    campaign = olaf.get("/campaigns/1").text
+
+    assert "Takes 30 s at least." in form
+    assert '<input type="hidden" name="allowed" value="0.5">' in form
+    assert "Takes 30 s at least." in plan
+    assert re.search(r"2\d s left at the full rate", campaign)
+
+
+def test_the_console_asks_for_a_word_and_the_api_for_a_field(
     site: Site, olaf: TestClient
 ):
-    """M7, M8: the preview names what stays; only ids can be repeated."""
+    """The preview names what stays; only ids can be repeated."""
     conn = site.database.conn
     said = '{"invoice.charge": {"rate": 2, "repeatable": false}}'
     conn.execute("select redrive.declare_redrives_v1('{invoice.charge}', %s)", (said,))
@@ -471,7 +524,10 @@ def test_m7_m8_the_console_asks_for_a_word_and_the_api_for_a_field(
     assert (wrong.status_code, "needs ids" in wrong.text) == (400, True)
     assert act(olaf, f"/change/{by_id}", why="x", repeat="yes").status_code == 400
     act(olaf, f"/change/{by_id}", why="x", repeat="repeat")
+    drive_all(conn)
     assert shown(site.database, "redriven") == (1,)
     assert "at most 2 a second" in olaf.get("/campaigns/2").text
     done = api.post(f"/api/v1/{by_kind}", json=yes | {"include_invalid": True})
-    assert done.json()["redriven"] == 1
+    assert done.status_code == 200
+    drive_all(conn)
+    assert shown(site.database, "redriven") == (1,)

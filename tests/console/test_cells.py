@@ -11,16 +11,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from redrive.cli.operations.processes.console import _guarded
-from redrive.console.app import NO_ANSWER, application
-from redrive.console.pages import cells as pages
-from redrive.console.security import logins as connections
-from redrive.console.security import sessions
-from redrive.console.security.access import COOKIE, Role
-from redrive.console.security.logins import Logins
 from redrive.database.connections.address import Address
 from redrive.database.embedded import NEWEST
 from redrive.errors import SettingsError
+from redrive.extras.console.app import NO_ANSWER, application
+from redrive.extras.console.command import _guarded
+from redrive.extras.console.pages import cells as pages
+from redrive.extras.console.security import logins as connections
+from redrive.extras.console.security import sessions
+from redrive.extras.console.security.access import COOKIE, Role
+from redrive.extras.console.security.logins import Logins
 from redrive.settings import load
 from tests.console.conftest import Site, act, csrf, digest, logins_of
 from tests.console.test_access import PAGES
@@ -68,7 +68,7 @@ def test_the_first_page_shows_all_cells_and_one_that_is_gone_hides_no_other(
     rows = fleet.bearer("olaf").get("/api/v1/cells").json()["rows"]
 
     eu, us, ap, sa = page.text.split("<section ")[1:]
-    assert 'href="/cells/eu/queues">No worker is alive.' in eu
+    assert 'href="/cells/eu/workers">No worker is alive.' in eu
     assert '<a href="/cells/us/dead-letters">2</a>' in us
     assert '<a href="/cells/ap/dead-letters">3</a>' in ap
     assert pages.SILENT in sa
@@ -185,7 +185,7 @@ def test_an_address_without_a_cell_asks_for_one(fleet: Site):
 def test_ids_name_their_cell_and_are_found_by_it(
     fleet: Site, three: dict[str, Database]
 ):
-    """M12: job 17 exists in each cell."""
+    """Job 17 exists in each cell."""
     (job,) = make_dead_letters(three["eu"].conn, 1)
     olaf = fleet.signed_in("olaf")
 

@@ -12,9 +12,19 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns import store as campaign
+from redrive.worker import store
 from tests.console.conftest import Site, act, csrf
-from tests.factories import make_dead_letter, make_dead_letters, make_job, make_jobs
+from tests.factories import (
+    claim_one,
+    failure,
+    let_die,
+    make_dead_letter,
+    make_dead_letters,
+    make_job,
+    make_jobs,
+    make_worker,
+)
 
 
 def audit(site: Site) -> list[tuple[str, str, str, int]]:
@@ -38,24 +48,39 @@ def said(client: TestClient, answer: object) -> str:
 
 
 def test_a_group_is_redriven_after_a_look(site: Site, olaf: TestClient):
-    made = make_dead_letters(site.database.conn, 30)
+    made = make_dead_letters(site.database.conn, 9)
 
     page = olaf.get("/change/redrive?group=f1")
     answer = act(olaf, "/change/redrive?group=f1", why="the fix is out")
 
-    assert "Redrive 30 open dead letters" in page.text
+    assert "Redrive 9 open dead letters" in page.text
     assert "redrive dlq redrive --group f1 --why ..." in page.text
-    assert said(olaf, answer) == "30 dead letters redriven by campaign 1."
+    told = said(olaf, answer)
+    campaign.drive_all(site.database.conn)
+
+    assert told == "Campaign 1 has started; workers redrive 9 dead letters."
     assert {state(site, job) for job in made} == {"redriven"}
     assert site.database.row(
         "select actor, why, matched, redriven from redrive.campaigns"
-    ) == (
-        "olaf",
-        "the fix is out",
-        30,
-        30,
+    ) == ("olaf", "the fix is out", 9, 9)
+    assert audit(site)[0] == ("olaf", "redrive", "the fix is out", 9)
+
+
+def test_a_redrive_into_the_version_that_failed_says_so(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    worker = make_worker(conn)
+    make_job(conn)
+    record = failure(detail={"version": "1.4.2"})
+    let_die(conn, worker, claim_one(conn, worker), failure=record)
+    warning = "Only version 1.4.2 is running, in which they failed before."
+    assert warning not in olaf.get("/change/redrive?group=f1").text
+
+    store.retire(conn, worker)
+    conn.execute(
+        "select redrive.register_v1('w', '1.4.2', '1 minute', null, null, null, null)"
     )
-    assert audit(site)[0] == ("olaf", "redrive", "the fix is out", 30)
+
+    assert warning in olaf.get("/change/redrive?group=f1").text
 
 
 def test_a_rate_spreads_them_out(site: Site, olaf: TestClient):
@@ -90,6 +115,7 @@ def test_what_died_after_the_look_is_not_meant(site: Site, olaf: TestClient):
 
     form = {"csrf": csrf(olaf), "why": "the fix is out", "seen": "3"}
     olaf.post(action[1].replace("&amp;", "&"), data=form)
+    campaign.drive_all(site.database.conn)
 
     assert {state(site, job) for job in late} == {"open"}
     assert site.database.value("select redriven from redrive.campaigns") == 3
@@ -133,9 +159,7 @@ def test_two_who_redrive_the_same_at_once_start_one_campaign(
     (other,) = (
         answer.json()["error"] for answer in answers if answer.status_code == 409
     )
-    assert re.fullmatch(
-        r"campaign \d of (olaf|anna) redrives the same dead letters.*", other
-    )
+    assert re.fullmatch(r"campaign \d of (olaf|anna) has the same jobs.*", other)
     assert again.status_code == 409
     started = site.database.column(
         "select matched from redrive.campaigns where started_at < now()"
@@ -196,7 +220,7 @@ def test_a_queue_is_paused_and_resumed(site: Site, olaf: TestClient):
         == "default is resumed."
     )
     assert (
-        "No job has been in a queue nosuch yet."
+        "No job has been in a queue &#39;nosuch&#39; yet."
         in olaf.get("/change/pause?queue=nosuch").text
     )
     assert [line[1] for line in audit(site)] == ["pause", "resume"]
@@ -251,7 +275,7 @@ def test_a_group_is_resolved_in_a_version_and_opened_again(
 
 
 def test_a_group_is_acknowledged_and_shows_its_owner(site: Site, olaf: TestClient):
-    """M4, M5: a page says whose a group is, and whether somebody works on it."""
+    """A page says whose a group is, and whether somebody works on it."""
     make_dead_letters(site.database.conn, 2)
     site.database.rows("select redrive.set_owner_v1('*', '*', 'money', null, 'a', 'b')")
     waiting = "/groups?unacknowledged=yes&owner=money"
@@ -277,7 +301,7 @@ def test_a_group_is_acknowledged_and_shows_its_owner(site: Site, olaf: TestClien
     [
         ("/change/redrive", "Choose a filter first."),
         ("/change/redrive?kind=no.such", "Nothing matches"),
-        ("/change/cancel?state=ready", "Choose a filter first."),
+        ("/change/cancel", "Choose a filter first."),
     ],
 )
 def test_what_cannot_be_done_has_no_form(olaf: TestClient, path: str, said_so: str):
@@ -313,12 +337,7 @@ def test_the_api_shows_first_and_does_with_yes(site: Site):
     assert (shown["matched"], shown["done"]) == (3, False)
     assert (none.status_code, "why is missing" in none.json()["error"]) == (400, True)
     assert done["done"]
-    assert (done["matched"], done["redriven"], done["blocked"], done["campaign"]) == (
-        3,
-        3,
-        {},
-        1,
-    )
+    assert (done["matched"], done["state"], done["campaign"]) == (3, "waiting", 1)
     assert api.get("/api/v1/campaigns").json()["rows"][0]["why"] == "x"
 
 
@@ -340,7 +359,7 @@ def test_more_than_one_request_may_change_is_for_the_command_line(
     site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
 ):
     make_dead_letters(site.database.conn, 6)
-    monkeypatch.setattr("redrive.console.actions.change.MOST", 5)
+    monkeypatch.setattr("redrive.verbs.verb.MOST", 5)
 
     page = olaf.get("/change/dismiss?group=f1").text
     asked = site.bearer("olaf").post(
@@ -373,7 +392,8 @@ def test_many_go_after_their_canaries(site: Site, olaf: TestClient):
         "3 go first; if more than 10% of any ten die again, it stops after at most 21"
         in page
     )
-    assert "117 follow later." in said(olaf, done)
+    assert "workers redrive 120 dead letters" in said(olaf, done)
+    campaign.drive_all(site.database.conn)
     assert site.database.value("select count(*) from redrive.jobs") == 3
 
 

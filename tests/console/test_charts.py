@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from starlette.testclient import TestClient
 
-from redrive.console.charts import axes
-from redrive.console.charts.chart import SECONDS, Chart, Line, Mark
-from redrive.console.charts.draw import draw
-from redrive.console.charts.span import Span, covering, read
-from redrive.console.pages.sections.timeline import headline, timeline
-from redrive.console.pages.system import MOST_OF_WORKER, MOST_WORKERS
-from redrive.dead_letters.campaigns.campaign import plan, start
+from redrive.dead_letters.campaigns.store import plan, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
+from redrive.extras.console.charts import axes
+from redrive.extras.console.charts.chart import SECONDS, Chart, Line, Mark
+from redrive.extras.console.charts.draw import draw
+from redrive.extras.console.charts.span import Span, covering, read
+from redrive.extras.console.pages.sections.timeline import headline, timeline
+from redrive.extras.console.pages.system import MOST_OF_WORKER, MOST_WORKERS
 from redrive.worker import store
 from tests.console.conftest import Site
 from tests.factories import (
@@ -25,6 +25,7 @@ from tests.factories import (
     make_dead_letters,
     make_job,
     make_jobs,
+    make_schedule,
     make_worker,
     silence,
 )
@@ -49,6 +50,14 @@ def chart(*values: float | None, **more: object) -> Chart:
 def record(conn: Connection) -> None:
     """Record the minute that has just ended."""
     store.fold(conn)
+    assert store.fold_series(conn)
+
+
+def record_later(conn: Connection) -> None:
+    """Record what has happened since `record`, as a minute later."""
+    store.fold(conn)
+    conn.execute("update redrive.chores set place = place - 1 where name = 'series'")
+    conn.execute("update redrive.series set at = at - interval '1 min'")
     assert store.fold_series(conn)
 
 
@@ -179,7 +188,7 @@ def test_values_are_short(value: float, unit: str, said: str):
 
 def test_the_top_of_an_axis_is_round():
     assert [axes.top(n) for n in (0, 1, 3, 17, 50, 51, 1001)] == [
-        *(1, 1, 5, 20, 50, 100, 2000),
+        *(1, 1, 5, 20, 50, 100, 2000)
     ]
     assert axes.top(0.03, whole=False) == 0.05
 
@@ -219,6 +228,74 @@ def test_a_page_of_charts_stays_small(site: Site, olaf: TestClient, query: str):
         assert len(answer.content) < MOST_BYTES, path
 
 
+def deaths_told(page: str) -> list[str]:
+    """Return how many died, as the headline, the chart, the causes and the queues say."""
+    places = (
+        r"<dt>died in the last hour</dt><dd>(\d+)</dd>",
+        r'aria-label="Failures: (\d+) died',
+        r"<small>(\d+) in this span</small>",
+        r">(\d+) jobs died in the last five minutes",
+    )
+    return [count for place in places for count in re.findall(place, page)]
+
+
+def test_deaths_count_from_the_first_second_and_everywhere_the_same(
+    site: Site, olaf: TestClient
+):
+    """Before the first minute is recorded, and after, when more have died since."""
+    conn = site.database.conn
+    make_dead_letters(conn, 3)
+
+    first = olaf.get("/?from=1h").text
+    record(conn)
+    make_dead_letters(conn, 2)
+    second = olaf.get("/?from=1h").text
+    record_later(conn)
+    third = olaf.get("/?from=1h").text
+
+    assert deaths_told(first) == ["3"] * 4
+    assert deaths_told(second) == ["5"] * 4
+    assert deaths_told(third) == ["5"] * 4
+
+
+def test_deaths_of_a_cause_that_is_over_stay_on_the_overview(
+    site: Site, olaf: TestClient
+):
+    conn = site.database.conn
+    ids = make_dead_letters(conn, 3)
+    conn.execute("select redrive.dismiss_v1(%s::bigint[], 'ada', 'x')", (ids,))
+
+    today = olaf.get("/?from=1h").text
+    conn.execute("select redrive.fold_groups_v1()")
+    conn.execute("update redrive.groups set last_seen = now() - interval '2 h'")
+    later = olaf.get("/?from=1h").text
+
+    assert deaths_told(today) == ["3"] * 4
+    assert "<strong>0</strong><small>open of 3</small>" in today
+    assert "open of 3" not in later
+
+
+def test_the_pages_of_queues_and_kinds_count_up_to_now(site: Site, olaf: TestClient):
+    conn = site.database.conn
+    make_dead_letters(conn, 3)
+    record(conn)
+    make_dead_letters(conn, 2)
+
+    for path in ("/queues/default?from=1h", "/kinds/invoice.charge?from=1h"):
+        assert "Failures: 5 died" in olaf.get(path).text, path
+
+    kinds = olaf.get("/kinds?from=1h").text
+    assert re.search(r'invoice\.charge</a>.*?<td class="n">5</td>', kinds, re.DOTALL)
+
+
+def test_a_span_that_is_over_leaves_out_what_happens_now(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 3)
+
+    page = olaf.get("/queues/default?from=3h&to=1h").text
+
+    assert "Failures: nothing in this span" in page
+
+
 def test_a_group_names_the_change_before_its_first_death(site: Site, olaf: TestClient):
     conn = site.database.conn
     make_dead_letters(conn, 3)
@@ -226,7 +303,7 @@ def test_a_group_names_the_change_before_its_first_death(site: Site, olaf: TestC
     without = olaf.get("/groups/f1").text
     conn.execute(
         "insert into redrive.marks (at, what, name)"
-        " select first_seen - interval '5 min', 'deploy', '2.4.1' from redrive.grouped"
+        " select first_seen - interval '5 min', 'deploy', 'test' from redrive.grouped"
     )
 
     conn.execute(
@@ -238,29 +315,109 @@ def test_a_group_names_the_change_before_its_first_death(site: Site, olaf: TestC
     page = olaf.get("/groups/f1").text
 
     assert "smtp" not in page, "it is about another queue"
-    assert "Nothing is known to have changed in the hour before" in without
-    sentence = "The first job died 5 min after this change: version 2.4.1 started."
+    assert "Nothing that could cause this is known to have changed" in without
+    sentence = "The first job failed 5 min after this change: version test started."
     assert f'<a href="/workers">{sentence}</a>' in page
     assert "Deaths: 3 died" in page
+
+
+def test_changes_that_say_the_same_are_one_line(site: Site, olaf: TestClient):
+    """The time axis keeps each of them."""
+    conn = site.database.conn
+    make_dead_letters(conn, 1)
+    conn.execute("truncate redrive.marks")
+    for minutes in (50, 40, 30, 20, 10, 5):
+        mark(conn, minutes, "breaker open", "smtp")
+        mark(conn, minutes, "breaker half-open", "smtp")
+    mark(conn, 25, "deploy", "2.4.1")
+
+    page = olaf.get("/?from=1h").text
+    listed = page[page.index('id="what-changed"') :]
+    lines = re.findall(r"<li>.*?</li>", listed)[:3]
+    said = [re.sub("<[^>]+>", " ", line).split() for line in lines]
+
+    assert " ".join(said[0]) == "5 min ago Breaker smtp is half-open"
+    opened = "5 min ago Breaker smtp opened 6 times, the first 50 min ago"
+    assert " ".join(said[1]) == opened
+    assert " ".join(said[2]) == "25 min ago Version 2.4.1 started"
+    assert page.count("<title>Breaker smtp opened</title>") == 6 * 4, "in four charts"
+
+
+def test_a_breaker_of_another_kind_is_not_on_the_page_of_a_queue(
+    site: Site, olaf: TestClient
+):
+    conn = site.database.conn
+    make_jobs(conn, 3, queue="mail", kind="mail.send")
+    conn.execute(
+        "insert into redrive.marks (what, name, kinds) values"
+        " ('breaker open', 'bank', '{bill.send}'), ('breaker open', 'smtp', '{mail.*}')"
+    )
+
+    page = olaf.get("/queues/mail?from=1h").text
+
+    assert "Breaker smtp opened" in page
+    assert "Breaker bank opened" not in page
+
+
+def test_the_change_is_looked_for_before_the_first_failure(
+    site: Site, olaf: TestClient
+):
+    """The job was retried for two days before it died."""
+    conn = site.database.conn
+    make_dead_letters(conn, 1)
+    conn.execute("truncate redrive.marks")
+    conn.execute(
+        "update redrive.dead_letters set first_failed_at = died_at - interval '2 days'"
+    )
+    for earlier, queue in (("2 days 4 min", "default"), ("3 min", "other")):
+        conn.execute(
+            "insert into redrive.audit (at, actor, action, why, n, detail)"
+            " select died_at - %s::interval, 'ada', 'resume', 'x', 1,"
+            " jsonb_build_object('queue', %s::text) from redrive.dead_letters",
+            (earlier, queue),
+        )
+
+    sentence = (
+        "The first job failed 4 min after this change: ada resumed queue default."
+    )
+    assert sentence in olaf.get("/groups/f1").text
+
+
+def test_a_schedule_of_another_kind_is_not_named_before_a_cause(
+    site: Site, olaf: TestClient
+):
+    conn = site.database.conn
+    make_schedule(conn, "nightly")
+    make_dead_letters(conn, 1)
+    conn.execute("truncate redrive.marks")
+    conn.execute(
+        "insert into redrive.audit (at, actor, action, why, n, detail)"
+        " select died_at - interval '1 min', 'ada', 'run schedule', 'x', 1,"
+        """ '{"schedule": "nightly"}' from redrive.dead_letters"""
+    )
+
+    page = olaf.get("/groups/f1").text
+
+    assert "Nothing that could cause this is known to have changed" in page
+    assert "nightly" not in page
 
 
 def test_the_overview_tells_what_changed_before_a_cause_and_whether_it_gets_worse(
     site: Site, olaf: TestClient
 ):
     conn = site.database.conn
-    conn.execute("select redrive.sample_v1()")
     make_dead_letters(conn, 3)
     conn.execute("truncate redrive.marks")
     conn.execute(
         "insert into redrive.marks (at, what, name, queues)"
-        " select first_seen - interval '6 min', 'deploy', '1.4.1', null::text[]"
+        " select first_seen - interval '6 min', 'deploy', 'test', null::text[]"
         " from redrive.grouped union all"
         " select first_seen - interval '2 min', 'breaker open', 'smtp', '{mail}'"
         " from redrive.grouped"
     )
     page, group = olaf.get("/").text, olaf.get("/groups/f1").text
 
-    sentence = "The first job died 6 min after this change: version 1.4.1 started."
+    sentence = "The first job failed 6 min after this change: version test started."
     assert f'<p class="began">{sentence}</p>' in page
     trend = "3 jobs died in the last five minutes, more than in the five minutes before (0)."
     assert trend in page
@@ -288,10 +445,24 @@ def test_a_deploy_shows_its_version_where_there_is_room():
     assert drawn.count("<title>Version") == len(marks)
 
 
+def test_marks_that_repeat_in_a_step_stay_in_order():
+    """So the label of a deploy ends before the next mark."""
+    hour = span(from_="1h")
+    instants = ((50, "breaker"), (40, "deploy"), (20, "breaker"))
+    marks = [Mark(NOW - timedelta(minutes=m), kind, kind) for m, kind in instants]
+    again = Mark(marks[0].at + timedelta(seconds=2), "breaker", "breaker")
+    found = chart(1.0, marks=[again, *marks]).shown_marks
+
+    assert found == marks
+    assert hour.starts()[0] < found[0].at
+
+
 def test_a_group_tells_what_was_tried_and_how_it_went(site: Site, olaf: TestClient):
     conn = site.database.conn
     make_dead_letters(conn, 2)
-    assert "Nothing yet: no redrive, and no edit." in olaf.get("/groups/f1").text
+    assert (
+        "Nothing yet: no redrive, no retry and no edit." in olaf.get("/groups/f1").text
+    )
     made = plan(conn, Filter(group="f1", state=("open",)), actor="ada").plan
     assert made
     start(conn, made, Terms(), actor="ada", why="the bank is back")

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from redrive.cli.operations.processes.console import _guarded
-from redrive.dead_letters.campaigns.campaign import plan
+from redrive.dead_letters.campaigns.store import plan
 from redrive.dead_letters.filter import Filter
 from redrive.errors import SettingsError
+from redrive.extras.console.command import _guarded
 from redrive.settings import load
 from tests.console.conftest import digest
 from tests.postgres import Database
@@ -125,7 +125,7 @@ def started(
 
 
 def test_slow_clients_keep_nobody_out(database: Database):
-    """S22: 200 connections that said nothing, and all others got 503, also the probes."""
+    """200 connections that said nothing, and all others got 503, also the probes."""
     with (
         started("--demo", REDRIVE_DATABASE_URL=database.url) as (_, address),
         ExitStack() as crowd,
@@ -148,7 +148,7 @@ def test_slow_clients_keep_nobody_out(database: Database):
     [b"", b"GET / HT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HT"],
 )
 def test_a_client_that_sends_no_request_is_let_go(database: Database, text: bytes):
-    """S22: at once, after half a request, and after a whole one."""
+    """At once, after half a request, and after a whole one."""
     with started("--demo", REDRIVE_DATABASE_URL=database.url) as (_, address):
         port = int(address.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=300) as client:
@@ -158,7 +158,6 @@ def test_a_client_that_sends_no_request_is_let_go(database: Database, text: byte
 
 
 def test_a_body_that_drips_is_refused(database: Database):
-    """S22."""
     with started("--demo", REDRIVE_DATABASE_URL=database.url) as (_, address):
         port = int(address.rpartition(":")[2])
         head = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from redrive.console.links import Links
 from redrive.errors import SettingsError
+from redrive.extras.console.links import Links
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 

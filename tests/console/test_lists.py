@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from tests.console.conftest import Site
 from tests.console.test_pages import ids
-from tests.factories import make_dead_letters, make_jobs
+from tests.factories import claim, complete, make_dead_letters, make_jobs, make_worker
 
 
 def heads(page: str) -> list[str]:
@@ -84,6 +84,36 @@ def test_rows_can_be_selected_and_changed(site: Site, olaf: TestClient):
     assert "formaction" not in site.signed_in("vera").get("/workers").text
 
 
+def test_jobs_that_have_ended_are_not_called_live_and_show_when(
+    site: Site, olaf: TestClient
+):
+    conn = site.database.conn
+    conn.execute("select redrive.set_history_v1('mail', 7, 'ada', 'why')")
+    make_jobs(conn, 1, queue="mail")
+    worker = make_worker(conn)
+    complete(conn, worker, *claim(conn, worker, 1))
+
+    page = olaf.get("/jobs?state=completed").text
+
+    assert "<title>Jobs that have ended" in page
+    assert "Live jobs</h1>" not in page
+    assert "ended at" in heads(page)
+    assert len(ids(page)) == 1
+    assert "<title>Live jobs" in olaf.get("/jobs").text
+
+
+def test_names_in_upper_case_have_pages_and_are_in_files(site: Site, olaf: TestClient):
+    kind, queue = "app.tasks.SendMail", "Default"
+    make_dead_letters(site.database.conn, 2, kind=kind, queue=queue)
+
+    for page in (f"/kinds/{kind}", f"/queues/{queue}", f"/dead-letters?kind={kind}"):
+        assert kind in olaf.get(page).text
+
+    sheet = olaf.get(f"/export/dead-letters.csv?kind={kind}&columns=kind,queue")
+    rows = list(csv.reader(StringIO(sheet.text)))
+    assert rows == [["kind", "queue"], [kind, queue], [kind, queue]]
+
+
 def test_a_list_becomes_a_file(site: Site, olaf: TestClient):
     conn = site.database.conn
     made = make_dead_letters(conn, 60)
@@ -115,7 +145,7 @@ def test_a_list_becomes_a_file(site: Site, olaf: TestClient):
     "text", ["=1+1", " =1+1", "\u3000@SUM(1)", "\uff1d1+1", "\t-1"]
 )
 def test_no_text_in_a_file_is_a_formula(text: str, site: Site, olaf: TestClient):
-    """S32: spreadsheets skip blanks, and some take signs of full width."""
+    """Spreadsheets skip blanks, and some take signs of full width."""
     made = make_dead_letters(site.database.conn, 1)
     site.database.rows("update redrive.dead_letters set message = %s", text)
 

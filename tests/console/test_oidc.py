@@ -17,10 +17,10 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from redrive.console.app import application
-from redrive.console.security.access import COOKIE, PENDING, Access, Role, Tokens
-from redrive.console.security.oidc import Client, Provider
 from redrive.database.embedded import free_port
+from redrive.extras.console.app import application
+from redrive.extras.console.security.access import COOKIE, PENDING, Access, Role, Tokens
+from redrive.extras.console.security.oidc import Client, Provider
 from tests.console.conftest import OWN, Site, csrf, login
 from tests.console.test_browser import CHROMIUM
 from tests.console.test_command import started
@@ -31,11 +31,7 @@ PEOPLE = {
     "vera": {"email": "vera@example", "groups": "staff"},
     "guest": {"email": "guest@example", "groups": ["all"]},
     "mallory": {"email": "ada@example", "email_verified": False, "groups": ["oncall"]},
-    "malory": {
-        "email": "ada@example",
-        "email_verified": "false",
-        "groups": ["oncall"],
-    },
+    "malory": {"email": "ada@example", "email_verified": "false", "groups": ["oncall"]},
     "nobody": {"groups": ["oncall"]},
     "two": {"email": "ada,bob", "groups": ["oncall"]},
 }
@@ -163,7 +159,7 @@ def test_the_highest_role_of_their_groups_is_theirs(door: Door):
         ("guest", "none of your groups has a role here"),
         ("stranger", "none of your groups has a role here"),
         ("mallory", "did not verify your email"),
-        ("malory", "did not verify your email"),  # S28: some providers send text
+        ("malory", "did not verify your email"),  # Some providers send text
         ("nobody", "did not send your name"),
         ("two", "must send one name"),
     ],

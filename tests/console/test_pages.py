@@ -4,31 +4,39 @@ import html
 import json
 import re
 import shlex
+from typing import Any
 
+import psycopg
 import pytest
 from starlette.testclient import TestClient
 
 from redrive.cli.main import cli
-from redrive.console.app import application
-from redrive.console.links import Links
-from redrive.console.pages.sections.figures import troubles
-from redrive.console.query import name_of
 from redrive.database.criteria import Criteria
-from redrive.dead_letters import edit as edits
 from redrive.dead_letters import triage
+from redrive.dead_letters.edit import store as edits
+from redrive.dead_letters.edit.patch import Patch
 from redrive.dead_letters.filter import Filter
+from redrive.extras.console.app import application
+from redrive.extras.console.links import Links
+from redrive.extras.console.pages.sections.timeline import timeline
 from redrive.handlers import Handlers
-from redrive.live_jobs.filter import JobFilter
-from redrive.live_jobs.show import show as story
-from redrive.rules.payloads.edit import Patch
+from redrive.jobs.filter import JobFilter
+from redrive.jobs.show import show as story
+from redrive.jobs.show import tell
+from redrive.overview.figures import troubles
+from redrive.rules.attempts.circumstances import circumstances
+from redrive.verbs.query import name_of
 from tests.commands import commands
 from tests.console.conftest import Site
 from tests.factories import (
+    claim_one,
+    failure,
     make_dead_letter,
     make_dead_letters,
     make_job,
     make_jobs,
     make_worker,
+    settle,
 )
 
 
@@ -98,6 +106,45 @@ def test_a_job_tells_its_story_and_why(site: Site, olaf: TestClient):
     assert olaf.get(f"/find?id={dead}").headers["location"] == f"/jobs/{dead}"
 
 
+def test_the_page_of_a_dead_letter_reads_each_table_of_its_facts_once(
+    site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
+):
+    dead = make_dead_letter(site.database.conn)
+    execute = psycopg.Cursor.execute
+    said: list[str] = []
+
+    def noted(cursor: Any, statement: Any, *rest: Any, **more: Any) -> Any:
+        said.append(" ".join(str(statement).split()))
+        return execute(cursor, statement, *rest, **more)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    assert olaf.get(f"/jobs/{dead}").status_code == 200
+
+    for facts in ("failures", "side_effects", "edits"):
+        read = [one for one in said if f"from redrive.{facts} where job" in one]
+        assert len(read) == 1, facts
+
+
+def test_the_page_of_a_job_knows_its_steps_by_kind_and_not_by_words(site: Site):
+    conn = site.database.conn
+    dead = make_dead_letter(conn)
+    triage.note(conn, dead, "the bank knows", actor="ada")
+    told = tell(conn, dead)
+    assert told is not None
+    for step in told.job["story"]:
+        step["what"] = "in other words"
+
+    steps = timeline(told.job, told.letter)
+
+    assert [(step["kind"], step["look"]) for step in steps] == [
+        ("enqueued", "run"),
+        ("failure", "bad"),
+        ("death", "bad"),
+        ("note", "off"),
+    ]
+    assert steps[1]["failure"]["error_class"] == "ValueError"
+
+
 def test_each_edit_of_a_payload_is_shown_without_its_secrets(
     site: Site, olaf: TestClient
 ):
@@ -135,6 +182,35 @@ def test_a_failure_leads_to_its_trace_and_a_job_to_its_log_lines(site: Site):
     assert f'<a href="https://l.example/?job={dead}&amp;x=1" rel="noreferrer">' in page
 
 
+def test_an_alert_about_a_failing_kind_leads_to_its_cause_and_its_jobs(
+    site: Site, olaf: TestClient
+):
+    """From the link of the alert to the group, and to a job that waits."""
+    conn = site.database.conn
+    worker = make_worker(conn)
+    job, *_ = make_jobs(conn, 20, "webhook.deliver")
+    for _ in range(20):
+        fault = failure(fingerprint="f503", category="transient", message="503")
+        settle(
+            conn, worker, claim_one(conn, worker), "retry", delay=3600, failure=fault
+        )
+
+    overview = olaf.get("/").text
+    causes = olaf.get("/groups?kind=webhook.deliver").text
+    group = olaf.get("/groups/f503").text
+    of_job = olaf.get(f"/jobs/{job}").text
+    report = olaf.get("/report").text
+
+    sentence = "webhook.deliver: 100% of attempts fail since"
+    assert sentence in overview
+    assert 'href="/groups/f503"' in causes
+    assert "/change/retry?group=f503" in group
+    assert f"/jobs/{job}" in group
+    assert re.search(rf'<a href="/groups/f503">{sentence}', of_job)
+    assert "20 failing now; they are retried." in report
+    assert sentence in report
+
+
 def test_a_group_gathers_what_died_of_the_same(site: Site, olaf: TestClient):
     make_dead_letters(site.database.conn, 7)
 
@@ -149,6 +225,25 @@ def test_a_group_gathers_what_died_of_the_same(site: Site, olaf: TestClient):
     assert olaf.get("/groups/nothing").status_code == 404
 
 
+def test_the_stack_comes_first_with_its_source(site: Site, olaf: TestClient):
+    frame = {"file": "app/jobs.py", "line": 3, "function": "charge", "own": True}
+    frame |= {"first_line": 2, "source": ["rate = 0", "return total / rate"]}
+    dead = make_dead_letter(site.database.conn)
+    site.database.rows(
+        "update redrive.failures set detail = %s::jsonb", json.dumps({"stack": [frame]})
+    )
+
+    group = olaf.get("/groups/f1").text
+    job = olaf.get(f"/jobs/{dead}").text
+
+    line = '<span class="here"><i>3</i> return total / rate</span>'
+    assert (
+        group.index("no such invoice") < group.index(line) < group.index("first seen")
+    )
+    assert job.index("no such invoice") < job.index(line) < job.index("Timeline")
+    assert job.count(line) == 1
+
+
 def test_the_overview_counts_all_live_workers(site: Site, olaf: TestClient):
     """Also more than the 50 workers that a list shows, and no lost one."""
     for n in range(52):
@@ -158,6 +253,111 @@ def test_the_overview_counts_all_live_workers(site: Site, olaf: TestClient):
     )
 
     assert '<a href="/workers">51</a>' in olaf.get("/").text
+
+
+def test_the_page_of_a_job_says_where_it_failed(site: Site, olaf: TestClient):
+    """With the same words as on the command line."""
+    detail = {
+        "exit": "killed by signal 9",
+        "peak_memory_bytes": 52 << 20,
+        "pod": "worker-7d9f4",
+        "node": "n<1>",
+        "version": "1.4.2",
+    }
+    (job,) = make_dead_letters(site.database.conn, 1)
+    site.database.rows("update redrive.failures set detail = %s", json.dumps(detail))
+
+    page = html.unescape(olaf.get(f"/jobs/{job}").text)
+
+    known = "killed by signal 9, peak memory 52 MiB, pod worker-7d9f4, node n<1>"
+    assert f"{known}, version 1.4.2" in page
+    assert known in ", ".join(circumstances(detail))
+
+
+def test_an_empty_overview_says_how_to_begin(site: Site, olaf: TestClient):
+    """It has no charts of nothing. A worker without jobs leaves one step to do."""
+    empty = html.unescape(olaf.get("/").text)
+    make_worker(site.database.conn)
+    alive = html.unescape(olaf.get("/").text)
+    make_jobs(site.database.conn, 1)
+    begun = olaf.get("/").text
+    make_dead_letters(site.database.conn, 1)
+    died = olaf.get("/").text
+
+    for page, worker in ((empty, 1), (alive, 0)):
+        assert page.count("redrive worker --handlers module:jobs") == worker
+        assert "redrive enqueue KIND '{}'" in page
+        assert "<figure" not in page
+    assert "<figure" not in begun
+    assert (
+        "No job ran in this span. Curves begin when the first minute is over." in begun
+    )
+    assert died.count("<figure") == 4
+    assert died.count("Known when the first minute is over.") == 3, "deaths are known"
+
+
+def test_without_a_worker_the_overview_says_it_once_with_the_command(
+    site: Site, olaf: TestClient
+):
+    for queue in ("mail", "bills", "reports"):
+        make_jobs(site.database.conn, 2, queue=queue)
+
+    page = olaf.get("/").text
+
+    assert "No worker is alive for 6 due jobs." in page
+    assert "no live worker serves" not in page
+    assert "<code>redrive worker --handlers module:jobs</code>" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/dead-letters", "<code>redrive dlq ls --state any</code>"),
+        ("/jobs", "<code>redrive enqueue KIND &#39;{}&#39;</code>"),
+        ("/kinds", "<code>redrive enqueue KIND &#39;{}&#39;</code>"),
+        ("/campaigns", "<code>redrive dlq redrive --group GROUP --why TEXT</code>"),
+        ("/workers", "<code>redrive worker --handlers module:jobs</code>"),
+        ("/groups", '<a href="/groups?closed=yes">Groups that are over</a>'),
+    ],
+)
+def test_an_empty_page_says_what_to_do_next(olaf: TestClient, path: str, said: str):
+    assert said in olaf.get(path).text
+
+
+@pytest.mark.parametrize(
+    ("path", "is_open"),
+    [
+        ("/dead-letters", False),
+        ("/dead-letters?state=open", False),
+        ("/dead-letters?state=any", True),
+        ("/dead-letters?kind=a.b", True),
+        ("/jobs", False),
+        ("/jobs?queue=mail", True),
+        ("/groups", False),
+        ("/groups?kind=a.b", True),
+        ("/audit", False),
+        ("/audit?actor=ada", True),
+    ],
+)
+def test_a_filter_is_folded_until_it_is_used(
+    olaf: TestClient, path: str, is_open: bool
+):
+    page = olaf.get(path).text
+
+    assert ('<details class="filtering" open>' in page) is is_open
+
+
+def test_a_long_message_is_cut_in_lists(site: Site, olaf: TestClient):
+    make_dead_letters(site.database.conn, 1)
+    long = "503 of the mail server\n" + "<html> upstream connect error " * 100
+    site.database.rows("update redrive.dead_letters set message = %s", long)
+    site.database.rows("update redrive.groups set message = %s", long)
+    site.database.rows("update redrive.group_deltas set message = %s", long)
+
+    for path in ("/dead-letters", "/groups", "/"):
+        page = html.unescape(olaf.get(path).text)
+        assert "503 of the mail server <html> upstream" in page, path
+        assert page.count("upstream connect error") < 20, path
 
 
 def test_the_overview_says_what_is_wrong(site: Site, olaf: TestClient):
@@ -198,10 +398,10 @@ def test_deaths_are_in_the_picture_from_the_first(site: Site, olaf: TestClient):
 
 
 def test_a_history_of_which_nothing_is_known_is_no_growth(site: Site, olaf: TestClient):
-    """After a night without workers, the counters are no peak in this minute."""
+    """What the last worker did in the evening is no peak in this minute."""
     conn = site.database.conn
     make_dead_letters(conn, 9)
-    conn.execute("select redrive.sample_v1()")
+    conn.execute("update redrive.chores set place = 29000000 where name = 'series'")
 
     assert "jobs died" not in olaf.get("/").text
 
@@ -290,7 +490,7 @@ def test_the_shell_can_repeat_what_a_page_shows(
 
 
 def test_the_report_is_a_page_and_a_call_of_the_api(site: Site, olaf: TestClient):
-    """M4: a review of everything had no page."""
+    """A review of everything had no page."""
     (job,) = make_dead_letters(site.database.conn, 1)
     site.database.conn.execute("update redrive.dead_letters set error_class = '<b>Bad'")
 
@@ -309,7 +509,7 @@ def test_the_report_is_a_page_and_a_call_of_the_api(site: Site, olaf: TestClient
 def test_the_page_of_a_dead_letter_says_how_long_it_took_to_die(
     site: Site, olaf: TestClient
 ):
-    """M11: died after how long, and how many attempts."""
+    """Died after how long, and how many attempts."""
     (job,) = make_dead_letters(site.database.conn, 1)
     site.database.conn.execute(
         "update redrive.dead_letters"

@@ -2,16 +2,16 @@
 
 from starlette.testclient import TestClient
 
-from redrive.dead_letters import edit as edits
-from redrive.dead_letters import proposals
-from redrive.dead_letters.edit import Letter
+from redrive.dead_letters.edit import store as edits
+from redrive.dead_letters.edit.store import Letter
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.proposals import Agent
+from redrive.extras.proposals import store as proposals
+from redrive.extras.proposals.store import Agent
 from tests.console.conftest import Site, act
 from tests.factories import make_dead_letter
 
 ADAS = Agent("claude", "ada")
-NAME = "agent claude on behalf of ada"
+NAME = 'agent "claude" on behalf of "ada"'
 PATCH = [{"op": "replace", "path": "/currency", "value": "EUR"}]
 PAYLOAD = "select payload from redrive.dead_letters"
 
@@ -32,7 +32,7 @@ def test_proposals_stand_on_a_page_and_in_the_api(site: Site, olaf: TestClient):
     propose(site)
     page = olaf.get("/proposals").text
 
-    assert page.count(NAME) == 3
+    assert page.count(NAME.replace('"', "&#34;")) == 3
     assert "&lt;b&gt;noise" in page
     assert 'href="/campaigns/1"' in page
     rows = site.bearer("olaf").get("/api/v1/proposals").json()["rows"]

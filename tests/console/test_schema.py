@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from redrive.console.actions.changes import CHANGES
+from redrive.extras.console.actions.changes import CHANGES
 from tests.console.conftest import Site
 from tests.factories import make_dead_letter, make_job
 

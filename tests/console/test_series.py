@@ -4,10 +4,31 @@ from datetime import datetime
 
 import pytest
 
-from redrive.console.pages.json_api import series
+from redrive.extras.console.pages.json_api import series
 from redrive.observability.series import each_point, now_of, shortest
-from tests.cli.test_series import FIELDS, recorded
+from redrive.worker import store
 from tests.console.conftest import Site
+from tests.factories import make_job, make_jobs
+from tests.postgres import Database
+from tests.sql.test_series import let_pass, record
+
+FIELDS = [
+    *("at", "queue", "kind", "enqueued", "completed", "failed", "retried", "died"),
+    *("redriven", "duration_p50", "duration_p95", "wait_p95"),
+]
+
+
+def recorded(database: Database) -> None:
+    """Record two minutes, an hour apart, with jobs of two queues."""
+    conn = database.conn
+    make_jobs(conn, 3, queue="mail")
+    make_jobs(conn, 4, queue="bills", kind="invoice.send")
+    measured = store.Measured("mail", "invoice.charge", [0, 9, *[0] * 15], [0] * 18)
+    store.count_times(conn, [measured])
+    record(conn)
+    let_pass(conn, 60)
+    make_job(conn, queue="mail")
+    record(conn)
 
 
 def test_a_viewer_reads_the_series_and_the_marks(site: Site) -> None:
@@ -19,6 +40,10 @@ def test_a_viewer_reads_the_series_and_the_marks(site: Site) -> None:
     (mark,) = vera.get("/api/v1/marks?queue=mail").json()["rows"]
     assert [list(row) for row in rows] == [FIELDS] * 3
     assert vera.get("/api/v1/series?kind=invoice.send").json()["rows"] == rows[:1]
+    assert (rows[1]["queue"], rows[1]["enqueued"]) == ("mail", 3)
+    assert rows[1]["at"].endswith(":00Z")
+    assert 0.005 < rows[1]["duration_p50"] < rows[1]["duration_p95"] <= 0.01
+    assert vera.get("/api/v1/series?since=30m").json()["rows"] == rows[2:]
     assert mark["text"] == "paused queue mail"
     assert "secret" not in str(mark)
 

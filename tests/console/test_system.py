@@ -24,7 +24,7 @@ def test_a_limit_is_set_and_removed(site: Site, olaf: TestClient):
     done = act(olaf, "/change/set-limit?name=emails", **form)
     again = olaf.get("/change/set-limit?name=emails").text
 
-    assert said(olaf, done) == "The limit emails is set."
+    assert said(olaf, done) == "emails: 20 at once, 30/m."
     assert limits(site) == [("emails", 20, 0.5)]
     assert "redrive limit set emails --concurrency 20 --rate 30/m --why ..." in again
     assert "/change/remove-limit?name=emails" in olaf.get("/limits").text
@@ -55,7 +55,7 @@ def test_a_limit_that_no_handler_has_jobs_for_is_set_and_said(
     assert sentence in seen["remarks"]
     assert sentence in unescape(olaf.get(address).text)
     done = act(olaf, address, concurrency="1", why="x")
-    assert unescape(said(olaf, done)) == f"The limit {name} is set. {sentence}"
+    assert unescape(said(olaf, done)) == f"{name}: 1 at once. {sentence}"
     assert sentence not in unescape(olaf.get(address).text), (
         "it is a limit that there is"
     )
@@ -76,7 +76,7 @@ def test_a_limit_that_no_handler_has_jobs_for_is_set_and_said(
         ({"concurrency": -1}, "concurrency is '-1'"),
         ({"concurrency": 10**7}, "concurrency is '10000000'"),
         ({"rate": -1}, "rate: "),
-        ({}, "give at least one, or use remove-limit"),
+        ({}, "give concurrency, rate or both"),
     ],
 )
 def test_a_limit_that_is_none_is_named(site: Site, body: dict[str, object], fault: str):
@@ -101,7 +101,10 @@ def test_a_schedule_is_paused_resumed_and_run(site: Site, olaf: TestClient):
     act(olaf, "/change/resume-schedule?name=report.daily", why="it has moved")
 
     (job,) = site.database.column("select id from redrive.jobs")
-    assert said(olaf, run) == f"report.daily has enqueued job {job}."
+    assert (
+        said(olaf, run)
+        == f"report.daily has enqueued job {job}; redrive job show {job}."
+    )
     assert [line[1] for line in audit(site)] == [
         "pause schedule",
         "run schedule",

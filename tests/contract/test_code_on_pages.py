@@ -26,11 +26,12 @@ ELSEWHERE = frozenset(
         "frameworks",
         "order-and-fairness",
         "outbox",
+        "python",
         "testing",
         "tutorial",
     )
 )
-"""Pages whose code has a test, or an example, that looks at what it does."""
+"""Pages whose code is made from the package, or has a test that looks at what it does."""
 PUBLIC = {name: getattr(redrive, name) for name in redrive.__all__}
 
 

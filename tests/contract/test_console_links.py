@@ -9,11 +9,11 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import yaml
 
-from redrive.console.app import PARTS
-from redrive.console.pages.filters import group_choice
-from redrive.console.query import Query, parse
 from redrive.dead_letters.filter import Filter
-from redrive.live_jobs.filter import JobFilter
+from redrive.extras.console.app import PARTS
+from redrive.extras.console.pages.filters import group_choice
+from redrive.jobs.filter import JobFilter
+from redrive.verbs.query import Query, parse
 
 HOST = "https://redrive.example"
 OF_CELL = "{{ with $labels.cell }}/cells/{{ . }}{{ end }}"
@@ -52,5 +52,5 @@ def test_an_alert_about_a_queue_leads_to_it():
     assert {
         "RedriveDeadLettersGrowingFast",
         "RedriveQueueStalled",
-        "RedriveRetryStorm",
+        "RedriveRetryingTooLong",
     } <= about

@@ -37,3 +37,12 @@ def test_the_test_fails_before_the_change_and_passes_after_it(
         "def test_exceptions_that_people_meet"
         in (ROOT / "tests" / "rules" / "test_judgement.py").read_text()
     )
+
+
+def test_the_places_of_the_table_are_there() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    table = page.partition("## Where to change what")[2].partition("\n## ")[0]
+    places = re.findall(r"\]\(([^)]+)\)", table)
+
+    assert len(places) > 100
+    assert [place for place in places if not (ROOT / place).exists()] == []

@@ -36,7 +36,7 @@ def test_the_example_of_targets_is_one():
 
 
 def test_the_example_of_a_receiver_verifies_what_is_sent():
-    """S11: with the library that the page shows, and no code of one's own."""
+    """With the library that the page shows, and no code of one's own."""
     space: dict[str, Any] = {}
     exec(_blocks("http-targets.md", "python")[0], space)
     secrets = [f"whsec_{base64.b64encode(bytes([n]) * 32).decode()}" for n in (1, 2)]

@@ -10,10 +10,10 @@ import pytest
 from redrive.observability.logs import JsonFormatter
 from redrive.observability.metrics import Metrics
 from redrive.rules.attempts.settlement import Outcome
-from redrive.worker.exchange import EPOCH, LaneClaim
+from redrive.worker.held import Batch, held_from
 from redrive.worker.protocol import Report
-from redrive.worker.supervisor.held import Batch, held_from
-from redrive.worker.supervisor.telemetry import Telemetry
+from redrive.worker.round_trip import EPOCH, LaneClaim
+from redrive.worker.telemetry import Telemetry
 
 ROOT = Path(__file__).parents[2]
 SHOWN = [

@@ -48,7 +48,6 @@ def ledger(conn):
 
 
 def test_what_the_page_shows_passes(tmp_path: Path):
-    """U10."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (conftest,) = (text for text in blocks if text.startswith("# conftest.py"))
     tests = [text for text in blocks if text != conftest]

@@ -162,6 +162,7 @@ def test_thresholds_are_data_drawn_dashed() -> None:
         "dlq_added_5m",
         "dlq_added_1h",
         "dlq_oldest_age_seconds",
+        "failed_ratio",
         "dlq_unacknowledged_age_seconds",
         "dead_ratio",
         "ready_age_seconds",

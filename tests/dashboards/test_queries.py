@@ -91,7 +91,7 @@ def scene(
             "--queue",
             "billing",
         )
-        stage.observe(program, fast=True)
+        stage.observe(program)
         for name in ("exporter", "worker-1", "worker-2"):
             stage.wait_ready(name)
         incident(stage, database)
@@ -154,13 +154,14 @@ def incident(stage: Rehearsal, database: Database) -> None:
 
 
 def enqueue_some(database: Database, count: int, *, poisoned: bool = False) -> None:
-    """So many for two queues, and one for another."""
+    """Enqueue a number of jobs for two queues, and two for a third, one of them later."""
     for _ in range(count):
         enqueue(database.conn, "mail.welcome", {}, queue="mail")
         enqueue(
             database.conn, "invoice.charge", {"poisoned": poisoned}, queue="billing"
         )
     enqueue(database.conn, "report.build", {}, queue="reports")
+    enqueue(database.conn, "report.build", {}, queue="reports", delay=3600)
 
 
 def answer(stage: Rehearsal, query: Query) -> list[float]:

@@ -62,7 +62,7 @@ def panel(board: str, title: str, shown: str = "20m") -> str:
     (query,) = (
         q
         for q in queries(board)
-        if q.panel == title and "redrive_queue_objective" not in q.expression
+        if q.panel == title and "redrive:objective:max" not in q.expression
     )
     return concrete(query.expression, rate_interval="2m", shown=shown)
 
@@ -87,7 +87,7 @@ LABELS = 'kind="welcome", reason="expired"'
 def test_what_was_added_in_the_range_is_what_died(
     name: str, look: Callable[..., float]
 ) -> None:
-    """O9: 120 read 60 after a rollout of the exporter, a restore as growth by the whole total."""
+    """120 read 60 after a rollout of the exporter, a restore as growth by the whole total."""
     story = STORIES[name]
     said = look(
         added(LABELS, story.pods), panel("dead-letters.json", "Added in this range")
@@ -98,7 +98,7 @@ def test_what_was_added_in_the_range_is_what_died(
 
 @pytest.mark.parametrize("board", ["overview.json", "dead-letters.json"])
 def test_a_restore_is_no_growth(board: str, look: Callable[..., float]) -> None:
-    """O9: 2,400 a minute were shown."""
+    """2,400 a minute were shown."""
     series = added(LABELS, STORIES["a restore of the database"].pods)
     title = "Added per minute by reason"
 
@@ -108,7 +108,7 @@ def test_a_restore_is_no_growth(board: str, look: Callable[..., float]) -> None:
 
 @pytest.mark.parametrize("board", ["overview.json", "dead-letters.json"])
 def test_a_new_kind_that_pages_is_seen(board: str, look: Callable[..., float]) -> None:
-    """O9: it read 0."""
+    """It read 0."""
     series = added(LABELS, STORIES["the birth of a kind that is all poison"].pods)
     expression = panel(board, "Added per minute by reason")
 
@@ -116,7 +116,7 @@ def test_a_new_kind_that_pages_is_seen(board: str, look: Callable[..., float]) -
 
 
 def test_a_rollout_shows_a_steady_rate(look: Callable[..., float]) -> None:
-    """O9: whoever saw a part told a part."""
+    """Whoever saw a part told a part."""
     series = added(LABELS, STORIES["a rollout of the exporter"].pods)
     expression = panel("dead-letters.json", "Added per minute by reason")
 
@@ -138,7 +138,7 @@ def test_without_the_rules_there_is_an_estimate(
 
 
 def test_counters_of_the_database_are_shown_by_what_was_recorded() -> None:
-    """O9: the recorded series were on no panel."""
+    """The recorded series were on no panel."""
     asked = " ".join(query.expression for query in queries())
     rules = yaml.safe_load(RULES.read_text())["groups"]
     recorded = {
@@ -167,17 +167,17 @@ def test_the_interval_of_the_rules_is_the_one_that_the_panels_divide_by() -> Non
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_what_is_called_an_objective_is_the_objective(name: str) -> None:
-    """O18: 14.4 times of it was called so."""
+    """14.4 times of it was called so."""
     for each in panels(BOARDS[name]):
         for target in each.get("targets", ()):
             if target.get("legendFormat", "").startswith("objective of"):
                 assert target["expr"].startswith(
-                    "max by (queue) (redrive_queue_objective{"
+                    "max by (queue) (redrive:objective:max{"
                 ), target
 
 
 def test_memory_is_shown_against_its_limit(look: Callable[..., float]) -> None:
-    """O18: the runbook sent its reader to a panel that was not there."""
+    """The runbook sent its reader to a panel that was not there."""
     names = (
         "process_resident_memory",
         "redrive_runners_resident_memory",

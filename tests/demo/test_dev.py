@@ -15,7 +15,9 @@ import psycopg
 import pytest
 
 from redrive.cli.main import main
-from redrive.cli.operations.development import dev
+from redrive.database.embedded import EmbeddedPostgres
+from redrive.errors import SettingsError
+from redrive.extras.dev import command as dev
 from tests.demo.conftest import SECONDS, Place
 from tests.flow.harness import wait_for
 from tests.postgres import Database
@@ -94,6 +96,15 @@ class Running:
         )
         assert ran.returncode == 0, ran.stderr + self.log.read_text()
 
+    def ended_jobs(self) -> str:
+        """Return the list of jobs that have ended."""
+        return subprocess.check_output(
+            ["redrive", "job", "ls", "--state", "completed", "--json"],
+            env=self.environment(),
+            cwd=self.home,
+            text=True,
+        )
+
     def jobs(self) -> int:
         with psycopg.connect(self.environment()["REDRIVE_DATABASE_URL"]) as conn:
             found = conn.execute("select count(*) from redrive.jobs").fetchone()
@@ -107,7 +118,7 @@ def home(place: Place) -> Path:
 
     As root, Postgres runs as another user.
     """
-    home = Path(tempfile.mkdtemp(dir=place.path))
+    home = Path(tempfile.mkdtemp(prefix="""it's "my" $HOME `x` """, dir=place.path))
     (home / "app.py").write_text(APP)
     return home
 
@@ -130,7 +141,6 @@ def start(place: Place, home: Path) -> Iterator[Start]:
 def test_it_runs_everything_reloads_ends_all_of_it_and_keeps_its_data(
     place: Place, home: Path, start: Start
 ) -> None:
-    """U21."""
     running = start()
     said = running.says("ready: the console is at ")
     address = said.partition("ready: the console is at ")[2].split()[0]
@@ -144,6 +154,7 @@ def test_it_runs_everything_reloads_ends_all_of_it_and_keeps_its_data(
     wait_for(lambda: running.log.read_text().count("runner ready") == 2, SECONDS)
     running.enqueue("greet", '{"n": 18}')
     running.says("worker   good day 18")
+    wait_for(lambda: running.ended_jobs().count('"kind":"greet"') == 2, SECONDS)
     second = start()
     assert second.ended()[0] == 75
     assert f"another redrive dev runs in {home}/.redrive" in second.log.read_text()
@@ -230,6 +241,14 @@ def test_what_cannot_work_is_refused_at_once(
     monkeypatch.setattr(dev, "find_spec", lambda _: None)
     assert "pip install 'redrive[dev]'" in refused("app:jobs", *own)
     assert not (tmp_path / ".redrive").exists()
+
+
+def test_programs_of_postgres_in_a_path_that_they_cannot_have_are_refused(
+    tmp_path: Path,
+) -> None:
+    programs = tmp_path / 'a "b"' / "bin"
+    with pytest.raises(SettingsError, match="must not have any of"):
+        EmbeddedPostgres(tmp_path, programs=programs)
 
 
 def ends(place: Place) -> None:

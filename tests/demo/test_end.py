@@ -1,12 +1,14 @@
 """A demo leaves nothing behind, however it ends."""
 
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from redrive.demo.home import open_home
 from redrive.errors import Busy
+from redrive.extras.demo.home import open_home
 from tests.demo.conftest import SECONDS, Place, read_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
@@ -20,10 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
             signal.SIGTERM, "Postgres 18 serves", id="SIGTERM", marks=pytest.mark.long
         ),
         pytest.param(
-            signal.SIGHUP,
-            "worker are up",
-            id="closed terminal",
-            marks=pytest.mark.long,
+            signal.SIGHUP, "worker are up", id="closed terminal", marks=pytest.mark.long
         ),
         pytest.param(signal.SIGKILL, "worker are up", id="kill -9"),
     ],
@@ -49,6 +48,23 @@ def test_a_second_demo_gets_a_directory_of_its_own(
     with open_home(None) as first, open_home(None) as second:
         assert first != second
         (second / "a file").touch()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_a_demo_leaves_the_directory_of_the_next_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def run(n: int) -> None:
+        with open_home(None) as home:
+            (home / "secret").touch()
+            time.sleep(n % 4 / 100)
+            assert [file.name for file in sorted(home.iterdir())] == ["lock", "secret"]
+
+    with ThreadPoolExecutor(4) as demos:
+        list(demos.map(run, range(200)))
 
     assert list(tmp_path.iterdir()) == []
 

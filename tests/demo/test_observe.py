@@ -1,7 +1,6 @@
 """The demo with Prometheus and Alertmanager, which send a page."""
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.demo.monitoring import PACKAGES
+from redrive.extras.demo.monitoring import PACKAGES
 from tests.demo.conftest import SECONDS, Place, read_until
 from tests.demo.test_story import assert_the_story_ends_well, without_what_differs
 from tests.flow.harness import ROOT
@@ -94,8 +93,6 @@ def test_nothing_is_left_of_what_watched(place: Place, programs: None):
 def test_without_the_programs_it_says_what_to_install_and_goes_on(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    for program in ("cat", "rm", "sleep"):  # what the guard of a demo runs
-        (tmp_path / program).symlink_to(shutil.which(program) or program)
     monkeypatch.setitem(place.environment, "PATH", str(tmp_path))
 
     process = place.start("--observe")
@@ -123,10 +120,10 @@ def test_a_wheel_and_what_it_is_built_from_have_the_rules_and_the_routes(
     with zipfile.ZipFile(wheel) as built, tarfile.open(sdist) as source:
         for name in ("redrive.rules.yaml", "alertmanager.example.yml"):
             assert (
-                built.read(f"redrive/demo/alerts/{name}")
+                built.read(f"redrive/extras/demo/alerts/{name}")
                 == (ROOT / "alerts" / name).read_bytes()
             )
             assert (
-                f"{sdist.name.removesuffix('.tar.gz')}/service/redrive/demo/alerts/{name}"
+                f"{sdist.name.removesuffix('.tar.gz')}/service/redrive/extras/demo/alerts/{name}"
                 in source.getnames()
             )

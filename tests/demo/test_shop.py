@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from redrive import GiveUp
-from redrive.demo import handlers, release_1_0, shop
+from redrive.extras.demo import handlers, release_1_0, shop
 
 
 @pytest.mark.parametrize("text", ["1249.50", "1,249.50", "1249,50", "1.249,50"])

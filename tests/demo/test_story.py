@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,11 +25,10 @@ def without_what_differs(text: str) -> list[str]:
     text = re.sub(r"[0-9a-f]{16}", "<group>", text).replace("half_open", "open")
     text = re.sub(r"\bnow\b|\bin \d+ s\b|\d+ s ago", "0", text)
     text = re.sub(r"(?<=\S)([ ─])\1+", r"\1", text)
-    return [
-        re.sub(r"\s*\d+", "<n>", line.strip())
-        for line in text.splitlines()
-        if line.strip()
-    ]
+    # A job that is retried meanwhile adds the column of failing jobs, the first one.
+    text = re.sub(r"(?m)^\s*failing (?=open )", "", text)
+    lines = [re.sub(r"\s*\d+", "<n>", line.strip()) for line in text.splitlines()]
+    return [re.sub(r"^(<n>)+", "<n>", line) for line in lines if line]
 
 
 def shown_on_the_page() -> list[str]:
@@ -40,7 +40,7 @@ def shown_on_the_page() -> list[str]:
     shown = shown.replace(" In another terminal:", "").replace(
         "/tmp/redrive-demo", "<n>"
     )
-    return [line for line in without_what_differs(shown) if line != "$ make demo"]
+    return [line for line in without_what_differs(shown) if line != "$ make incident"]
 
 
 def opening(lines: list[str]) -> list[str]:
@@ -69,11 +69,11 @@ def assert_the_story_ends_well(said: str, place: Place) -> None:
         )
     ] == []
     assert 'payload.till = "lyon"; 0 of ' in said
-    assert "1 redriven, campaign 1" in said
+    assert "1 dead letter redriven by campaign 1." in said
     assert "campaign 2  aborted: 3 of 3 died again" in said
     assert "campaign 3  done\n5 of 8 redriven: 5 succeeded" in said
-    assert "3 redriven, campaign 4" in said
-    assert "EUR             104 of 104       16,691.73       16,691.73   yes" in said
+    assert "3 dead letters redriven by campaign 4." in said
+    assert re.search(r"EUR +104 of 104 +16,691\.73 +16,691\.73 +yes", said)
     assert "194 receipts are with the mail server" in said
     assert "All is well" in said
     assert place.what_is_left() == []
@@ -114,13 +114,22 @@ class Running(NamedTuple):
         )
 
 
+def hold(holder: socket.socket, port: int) -> None:
+    """Take a port. If somebody has it, wait: they may give it back before the demo begins."""
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            holder.bind(("", port))
+            holder.listen()
+            return
+        time.sleep(0.2)
+
+
 @pytest.fixture(scope="module")
 def running(place: Place) -> Iterator[Running]:
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):  # somebody else has it: just as well
-            holder.bind(("", 9808))
-            holder.listen()
+        hold(holder, 9808)
         process = place.start()
         try:
             yield Running(process, read_until(process, "Ctrl-C ends the demo"))

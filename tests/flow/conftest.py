@@ -46,7 +46,7 @@ def keys(
 
 @pytest.fixture
 def database(database: Database) -> Database:
-    """A database whose tables are all published: C27, a table that cannot be stops the worker."""
+    """A database whose tables are all published."""
     database.rows("create publication everything for tables in schema redrive")
     return database
 

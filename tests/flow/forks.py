@@ -96,7 +96,7 @@ class _Server:
             return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End it. Workers that still run go on."""
+        """End it. Workers that still run continue."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
@@ -138,7 +138,7 @@ def fork(arguments: Sequence[str], environment: Mapping[str, str], log: Path) ->
 
 
 def _serve() -> None:
-    import redrive.cli.operations.processes.worker
+    import redrive.cli.operations.worker
     import redrive.settings  # noqa: F401 # for those that are forked
 
     for line in sys.stdin:

@@ -147,7 +147,7 @@ def work_report(payload: dict[str, Any], job: Job) -> None:
 
 @jobs.handle("work.environment", policy=Policy(max_attempts=1))
 def work_environment(payload: dict[str, Any], job: Job) -> None:
-    """Write down the environment, and what becomes of a process that inherits it."""
+    """Write down the environment, and how a process ends that inherits it."""
     import json
 
     child = subprocess.run(
@@ -173,6 +173,16 @@ def fail_until(payload: dict[str, Any], job: Job) -> None:
     if job.attempt < payload["attempt"]:
         raise ConnectionError(f"attempt {job.attempt} met no answer")
     note("end", job)
+
+
+@jobs.handle(
+    "fail.outage",
+    policy=Policy(max_attempts=1000, same_failure_limit=1000, backoff=1, backoff_cap=1),
+)
+def fail_outage(payload: dict[str, Any]) -> None:
+    """Fail until the test says that the provider works."""
+    if not (Path(os.environ["REDRIVE_TEST_HOME"]) / "repaired").exists():
+        raise ConnectionError("503 from hooks.example")
 
 
 @jobs.handle("fail.always", policy=Policy(max_attempts=3, **AT_ONCE))

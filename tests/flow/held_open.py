@@ -11,7 +11,6 @@ every function of a worker beside each of them.
 import argparse
 import contextlib
 import itertools
-import json
 import sys
 import tempfile
 import time
@@ -23,14 +22,14 @@ from typing import Any, LiteralString
 import psycopg
 
 from redrive import enqueue
-from redrive.worker.exchange import Lane
 from redrive.worker.protocol import Report
+from redrive.worker.round_trip import Lane
 from tests.factories import (
-    bury,
     claim,
     exchange,
     failure,
     lanes_of,
+    let_die,
     make_job,
     redrive,
     settle,
@@ -122,6 +121,8 @@ RECIPES: dict[str, LiteralString] = {
     " '1 hour', null, null, true, true)",
     "read_queue_series_v1": "select redrive.read_queue_series_v1(60, now() - interval '1 day',"
     " now(), '1 hour', null)",
+    "unrecorded_v1": "select redrive.unrecorded_v1(now() - interval '1 day', now(), '1 hour',"
+    " null, null, true, true)",
     "read_marks_v1": "select redrive.read_marks_v1(now() - interval '1 day', now(), null, null, 9)",
     "stats_v1": "select redrive.stats_v1('0 s')",
     "health_v1": "select redrive.health_v1(null)",
@@ -129,6 +130,9 @@ RECIPES: dict[str, LiteralString] = {
     "sessions_v1": "select * from redrive.sessions_v1(1)",
     "forget_v1": "select redrive.forget_v1(100)",
     "tend_history_v1": "select redrive.tend_history_v1()",
+    "fixed_v1": "select redrive.fixed_v1()",
+    "retry_fixed_v1": "select redrive.retry_fixed_v1('fixed', 'why', 3, 0.1)",
+    "hold_failing_v1": "select redrive.hold_failing_v1(100)",
     "tend_limits_v1": "select redrive.tend_limits_v1(100)",
     "unpark_v1": "select redrive.unpark_v1(100)",
     "due_schedules_v1": "select redrive.due_schedules_v1()",
@@ -195,8 +199,11 @@ RECIPES: dict[str, LiteralString] = {
     "'source_id', '1', 'kind', 'held.plain', 'queue', 'held', 'payload', '{}'::jsonb, 'headers',"
     " '{}'::jsonb, 'reason', 'gave_up', 'category', 'bug', 'error_class', 'E', 'message', '',"
     " 'fingerprint', 'f', 'attempts', 1)), 'ada', 'why')",
-    "import_failures_v1": "select redrive.import_failures_v1(array[%(imported)s],"
-    ' array[%(failure)s::jsonb || \'{"attempt": 1, "deliveries": 9}\'])',
+    "import_failures_v1": "select redrive.import_failures_v1(array[i.id],"
+    " array[%(failure)s::jsonb]) from redrive.import_v1('sqs', jsonb_build_array("
+    "jsonb_build_object('source_id', '2', 'kind', 'held.plain', 'queue', 'held', 'payload',"
+    " '{}'::jsonb, 'headers', '{}'::jsonb, 'reason', 'gave_up', 'category', 'bug', 'error_class',"
+    " 'E', 'message', '', 'fingerprint', 'f', 'attempts', 1)), 'ada', 'why') i",
     "in_campaign_v1": "select redrive.in_campaign_v1(array[%(dead0)s])",
     "groups_named_v1": "select redrive.groups_named_v1('f')",
     "healing_v1": "select redrive.healing_v1(null)",
@@ -205,38 +212,25 @@ RECIPES: dict[str, LiteralString] = {
     "holds_v1": "select redrive.holds_v1('{}', '{}', null)",
     # operators, on campaigns and runs
     "plan_campaign_v1": "select redrive.plan_campaign_v1('{\"kind\": [\"held.plain\"]}', 5, 'ada')",
+    "plan_retry_v1": "select redrive.plan_retry_v1('f1', 'ada')",
+    "hold_group_v1": "select redrive.hold_group_v1('f1', true, 'ada', 'why')",
+    "held_until_v1": "select redrive.held_until_v1()",
+    "give_up_v1": "select redrive.give_up_v1(array[%(waiting)s], 'ada', 'why')",
+    "lock_starts_v1": "select redrive.lock_starts_v1()",
     "start_campaign_v1": "select redrive.start_campaign_v1(%(plan)s, 'ada', 'why', 1, 0, 0.1, null,"
     " '{}')",
     "leave_out_v1": "select redrive.leave_out_v1(%(plan)s, '{1}', '{invalid}')",
     "pause_campaign_v1": "select redrive.pause_campaign_v1(%(going)s, 'ada', 'why')",
     "resume_campaign_v1": "select redrive.resume_campaign_v1(%(paused)s, 'ada', 'why')",
     "cancel_campaign_v1": "select redrive.cancel_campaign_v1(%(going)s, 'ada', 'why')",
-    # operators, on moves to other cells
-    "begin_move_v1": "select redrive.begin_move_v1('another', 'us', 'ada', 'why')",
-    "receive_move_v1": "select redrive.receive_move_v1(gen_random_uuid(), 'another', 'eu')",
-    "move_source_v1": "select redrive.move_source_v1('eu', gen_random_uuid())",
-    "movable_v1": "select redrive.movable_v1('mover')",
-    "take_out_v1": "select redrive.take_out_v1(%(outgoing)s, array[%(moving)s], 'ada', 'why')",
-    "take_in_v1": "select redrive.take_in_v1(%(incoming)s, '{8}')",
-    "put_in_v1": "select redrive.put_in_v1(%(incoming)s, (select jsonb_agg(j.data ||"
-    " jsonb_build_object('id', t.id, 'source_id', 7))"
-    " from redrive.take_in_v1(%(incoming)s, '{7}') t, redrive.moved_jobs j"
-    " where j.id = %(moved)s), 'ada', 'why')",
-    "put_keys_v1": "select redrive.put_keys_v1(%(incoming)s, jsonb_build_array("
-    "jsonb_build_object('kind', 'held.plain', 'key', 'moved', 'at', now())))",
-    "drop_moved_v1": "select redrive.drop_moved_v1(%(outgoing)s, array[%(moved)s], '{5}')",
-    "end_move_v1": "select redrive.end_move_v1(%(ending)s, true)",
-    "refuse_move_v1": "select redrive.refuse_move_v1(%(ending)s, 'ending', 'eu', '{7}')",
-    "put_back_v1": "select redrive.put_back_v1(%(outgoing)s, (select jsonb_agg(j.data ||"
-    " jsonb_build_object('id', j.id)) from redrive.moved_jobs j where j.id = %(moved)s),"
-    " 'ada', 'why')",
     "hold_run_v1": "select redrive.hold_run_v1('purge')",
     "begin_run_v1": "select redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}')",
     "end_run_v1": "select redrive.end_run_v1(redrive.begin_run_v1('purge', 'ada', 'why', 0, '{}'))",
     "done_chore_v1": "select redrive.done_chore_v1('purge', '1 day')",
     # agents, and what they propose
     "call_tool_v1": "select redrive.call_tool_v1('claude', 'ada', 'report', '{}', 9, 9)",
-    "propose_v1": "select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{}')",
+    "propose_v1": "select redrive.propose_v1('mute', 'claude', 'ada', 'why',"
+    " '{\"seconds\": 9}')",
     "propose_campaign_v1": 'select redrive.propose_campaign_v1(\'{"kind": ["held.plain"]}\', 5,'
     " 'claude', 'ada', 'why')",
     "decide_v1": "select redrive.decide_v1(redrive.propose_v1('mute', 'claude', 'ada', 'why',"
@@ -246,6 +240,7 @@ RECIPES: dict[str, LiteralString] = {
     # figures
     "added_per_minute_v1": "select redrive.added_per_minute_v1()",
     "depths_v1": "select redrive.depths_v1()",
+    "failing_v1": "select redrive.failing_v1(100)",
     "is_alive_v1": "select redrive.is_alive_v1(now(), null, null)",
     "limited_v1": "select redrive.limited_v1()",
     "limits_v1": "select redrive.limits_v1()",
@@ -257,6 +252,7 @@ RECIPES: dict[str, LiteralString] = {
     "schedules_v1": "select redrive.schedules_v1()",
     "standing_v1": "select redrive.standing_v1('1 s')",
     "unhandled_v1": "select redrive.unhandled_v1()",
+    "reads_texts_v1": "select redrive.reads_texts_v1()",
     "verify_audit_v1": "select redrive.verify_audit_v1(null, 10)",
 }
 """Calls by function. A name that is no function is another call of one."""
@@ -280,28 +276,13 @@ TABLES: LiteralString = """
     where l.pid = %s and l.granted and l.mode <> 'AccessShareLock'
       and (c.oid is not null or l.locktype = 'advisory')
     order by 1"""
-"""The tables of which a session may have locked rows."""
+"""The tables whose rows a session may have locked."""
 
 SCHEDULE = (
     '{"name": "%s", "kind": "held.plain", "queue": "held", "cron": "0 0 1 1 *", "tz": "UTC",'
     ' "catch_up": "one", "payload": {}}'
 )
 DECLARED = f"[{SCHEDULE % 'held'}, {SCHEDULE % 'resting'}]"
-
-
-IMPORTED = {
-    "source_id": "0",
-    "kind": "held.plain",
-    "queue": "held",
-    "payload": {},
-    "headers": {},
-    "reason": "gave_up",
-    "category": "bug",
-    "error_class": "E",
-    "message": "",
-    "fingerprint": "f",
-    "attempts": 1,
-}
 
 
 def granted(session: Session) -> set[str]:
@@ -380,6 +361,9 @@ def make_objects(database: Database) -> dict[str, Any]:
         )
     database.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", plans[2])
     database.rows(
+        "insert into redrive.held_groups (fingerprint, actor, why) values ('f', 'ada', 'why')"
+    )
+    database.rows(
         "insert into redrive.breakers (name, state) values ('held', 'half_open')"
     )
     database.rows(
@@ -391,6 +375,10 @@ def make_objects(database: Database) -> dict[str, Any]:
         " total, open, first_seen, last_seen, fixed_in, resolved_at, since, is_unjudged) values"
         " ('fixed', 'held.plain', 'bug', 'E', '', 1, 1, 0, now(), now(), '{1.4.2}', now(),"
         " '{\"1.4.2\": 1}', true)"
+    )
+    database.rows(
+        "update redrive.jobs set failed_at = now(), fingerprint = 'fixed' where id = %s",
+        make_job(conn, "held.plain", delay=3600),
     )
     return {
         **make_work(database, me),
@@ -419,7 +407,7 @@ def make_work(database: Database, me: int) -> dict[str, Any]:
     database.rows("select redrive.cancel_v1(%s, 'ada', 'why')", [cancelled])
     assert settle(conn, me, first[cancelled], "cancel")
     for job in (redriven, forgiven, unwanted, dismissed):
-        bury(conn, me, first[job], failure=failure(fingerprint=f"f{job}"))
+        let_die(conn, me, first[job], failure=failure(fingerprint=f"f{job}"))
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [dismissed])
     assert redrive(conn, [redriven]) == {redriven: None}
     lost = database.value(
@@ -451,43 +439,14 @@ def make_work(database: Database, me: int) -> dict[str, Any]:
         " values (%s, 1, 'ada', 'why')",
         unwanted,
     )
-    imported = database.value(
-        "select id from redrive.import_v1('sqs', %s, 'ada', 'why')",
-        json.dumps([IMPORTED]),
-    )
-    return made | {"imported": imported} | _moves(database)
-
-
-def _moves(database: Database) -> dict[str, Any]:
-    """Make moves out of this database and into it, a job to move, and one that was taken out."""
-    moved, moving = (
-        make_job(database.conn, "held.plain", queue="held", tenant="mover")
-        for _ in range(2)
-    )
-    outgoing = database.value(
-        "select redrive.begin_move_v1('mover', 'us', 'ada', 'why')"
-    )
-    database.rows("select redrive.take_out_v1(%s, %s, 'ada', 'why')", outgoing, [moved])
-    incoming, ending = (
-        database.value(
-            "insert into redrive.moves (id, tenant, cell, is_incoming)"
-            " values (gen_random_uuid(), %s, 'eu', true) returning id",
-            tenant,
-        )
-        for tenant in ("mover", "ending")
-    )
-    return {
-        "moved": moved,
-        "moving": moving,
-        "outgoing": outgoing,
-        "incoming": incoming,
-        "ending": ending,
-    }
+    return made
 
 
 def lane_of(conn: Connection, queue: str) -> Lane:
     """Return the lane of a queue that has one."""
-    (lane,) = (lane for lane in lanes_of(conn) if lane.queue == queue)
+    (lane,) = {
+        lane for lane in lanes_of(conn) if lane.queue == queue and not lane.is_front
+    }
     return lane
 
 

@@ -26,3 +26,4 @@ def held(payload: dict[str, Any], job: Job) -> None:
 @jobs.handle("free.work")
 def free(payload: dict[str, Any], job: Job) -> None:
     note("start", job)
+    time.sleep(payload.get("seconds", 0))

@@ -143,7 +143,7 @@ def test_a_dump_is_restored_on_another_server_under_another_name(
     tmp_path: Path,
     run: Run,
 ) -> None:
-    """O29: no page said how to back up and restore, and what then becomes of jobs."""
+    """A page says how to back up and restore, and what happens to jobs then."""
     if not server_name.startswith("pg"):
         pytest.skip("needs the server's own pg_dump")
     at = EmbeddedPostgres(tmp_path, server.version, programs=programs(server.version))
@@ -230,7 +230,7 @@ def archived(server_name: str) -> Iterator[Archived]:
 def test_a_database_is_restored_to_a_point_in_time(
     archived: Archived, tmp_path: Path, run: Run
 ) -> None:
-    """O29: the same jobs, from a base backup and archived WAL."""
+    """The same jobs, from a base backup and archived WAL."""
     url, restored = archived.server.url("redrive"), archived.copy.url("redrive")
     with workers_on(url, tmp_path) as workers:
         with closing(Session(connect(url))) as session:

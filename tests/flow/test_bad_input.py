@@ -2,6 +2,9 @@
 batch with it.
 """
 
+import psycopg
+import pytest
+
 from redrive import enqueue
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
@@ -10,7 +13,6 @@ from tests.postgres import Database
 # What Postgres stores in jsonb and Python cannot read, or not as it stands; the trigger would
 # refuse most of it.
 PAYLOADS = {
-    "5000 digits": '{"n": ' + "1" * 5_000 + "}",
     "far past it": '{"n": -1e100000}',
     "nested 5000 deep": '{"n": ' + "[" * 5_000 + "]" * 5_000 + "}",
     "an array": "[1, 2]",
@@ -64,7 +66,7 @@ def test_a_payload_nobody_can_read_dies_alone(database: Database, workers: Worke
         len(good) + len(odd)
     )
     began = "select distinct detail ->> 'began' from redrive.failures"
-    assert database.column(began) == ["false"], "M8: a redrive repeats nothing"
+    assert database.column(began) == ["false"], "a redrive repeats nothing"
     assert worker.metric("redrive_runner_deaths_total") == 0
     assert look.counted(database)["claimed"] == len(bad) + len(good) + len(odd), (
         "nothing was stranded or tried again"
@@ -77,26 +79,24 @@ def test_a_payload_nobody_can_read_dies_alone(database: Database, workers: Worke
 HEADERS = {
     "a word for a version": '{"version": "x"}',
     "a list for a trace": '{"traceparent": [1], "version": null}',
-    "5000 digits": '{"n": ' + "1" * 5_000 + "}",
-    "nested 900 deep": '{"n": ' + "[" * 900 + "]" * 900 + "}",
 }
+REFUSED = ('{"n": ' + "1" * 5_000 + "}", '{"n": ' + "[" * 900 + "]" * 900 + "}")
 
 
 def test_headers_of_any_shape_harm_neither_the_worker_nor_other_jobs(
     database: Database, workers: Workers
 ):
-    odd = {
-        name: database.value(
-            "select redrive.enqueue('work.sync', headers => %s::text::jsonb)", headers
-        )
-        for name, headers in HEADERS.items()
-    }
+    enqueued = "select redrive.enqueue('work.sync', headers => %s::text::jsonb)"
+    odd = {name: database.value(enqueued, headers) for name, headers in HEADERS.items()}
+    for headers in REFUSED:
+        with pytest.raises(psycopg.DatabaseError, match="headers"):
+            database.value(enqueued, headers)
     worker = workers()
     wait_for(lambda: database.value("select count(*) from redrive.workers"))
     look.claims_whatever_comes(database)
     unknown = database.value(
         "select redrive.enqueue('nobody.knows', headers => %s::text::jsonb)",
-        HEADERS["5000 digits"],
+        HEADERS["a list for a trace"],
     )
     good = [enqueue(database.conn, "work.sync") for _ in range(5)]
     wait_for(lambda: look.live(database) == 1, what="a job with odd headers is stuck")
@@ -110,8 +110,5 @@ def test_headers_of_any_shape_harm_neither_the_worker_nor_other_jobs(
     assert worker.process.poll() is None
     assert worker.metric("redrive_runner_deaths_total") == 0
     assert [len(workers.starts(job)) for job in good] == [1] * 5
-    assert set(look.reasons(database).values()) == {"invalid_payload"}
-    assert look.dead(database, odd["5000 digits"])
-    assert workers.starts(odd["nested 900 deep"]) or look.dead(
-        database, odd["nested 900 deep"]
-    )
+    assert set(look.reasons(database).values()) <= {"invalid_payload"}
+    assert all(workers.starts(job) or look.dead(database, job) for job in odd.values())

@@ -12,7 +12,7 @@ from redrive.cli import main
 from redrive.handlers import Breaker
 from redrive.signals import DependencyOpen
 from redrive.worker.protocol import Observed
-from redrive.worker.runner.dependencies import Admitted, Dependencies
+from redrive.worker.run.dependencies import Admitted, Dependencies
 from tests.flow import look
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
@@ -78,8 +78,7 @@ def test_an_outage_costs_no_attempts_and_only_probes_find_out_when_it_ends(
     calls = [entry for entry in down if entry.at > heard_at + 0.5]
     (workers.home / "mail-is-down").unlink()
     wait_for(
-        lambda: look.live(database) == 0,
-        what="not all completed after the recovery",
+        lambda: look.live(database) == 0, what="not all completed after the recovery"
     )
     attempts = Counter(entry.attempt for entry in _phases(workers, "up"))
 
@@ -186,7 +185,8 @@ def test_an_operator_holds_a_breaker_open_and_lets_it_go(
 
     _start(workers, 1)
     wait_for(lambda: _state(database) == "closed")
-    assert run("breaker", "force", "mail", "open")[0] == 64  # without --why
+    assert run("breaker", "force", "mail", "open")[0] == 0  # it only shows it
+    assert run("breaker", "force", "mail", "open", "--yes")[0] == 64  # why?
     said = ("--actor", "ada", "--yes", "--why")
     assert run("breaker", "force", "nobody", "open", *said, "x")[0] == 2
     forced = run("breaker", "force", "mail", "open", *said, "their status page")

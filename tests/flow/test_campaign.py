@@ -9,9 +9,9 @@ from bisect import bisect_left
 
 import pytest
 
-from redrive.dead_letters.campaigns import campaign as campaigns
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
 from tests.factories import make_dead_letters
 from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
@@ -61,7 +61,7 @@ def test_workers_alone_stop_what_dies_again(
     )
 
 
-def test_c28_workers_carry_a_campaign_through_of_which_few_die_again(
+def test_workers_carry_a_campaign_through_of_which_few_die_again(
     database: Database, workers: Workers
 ) -> None:
     """They end hundreds between two looks, and 3 % of them die: fewer than the 10 % allowed."""
@@ -83,10 +83,10 @@ def test_c28_workers_carry_a_campaign_through_of_which_few_die_again(
 
 
 @pytest.mark.waits
-def test_c37_no_second_has_more_than_the_rate_after_the_pauses_of_a_worker(
+def test_no_second_has_more_than_the_rate_after_the_pauses_of_a_worker(
     database: Database, workers: Workers
 ) -> None:
-    """C37: 150 and 162 jobs ran within one second at 100/s. The times are those in the database."""
+    """150 and 162 jobs ran within one second at 100/s. The times are those in the database."""
     make_dead_letters(database.conn, 400, kind="work.sync")
     database.rows("create table public.turns (due timestamptz)")
     database.rows(

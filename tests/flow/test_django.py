@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +18,8 @@ from psycopg.conninfo import conninfo_to_dict
 from redrive import Job, StaleClaim, enqueue, enqueue_many
 from redrive.database.drivers import in_transaction
 from redrive.testing import assert_enqueued, enqueued
-from redrive.worker.runner.transaction import end_transaction
+from redrive.worker.run.threads import Threads
+from redrive.worker.run.transaction import end_transaction
 from tests.postgres import Database
 
 
@@ -72,12 +72,15 @@ def test_a_transaction_that_a_handler_left_open_is_rolled_back_from_another_thre
         ):  # nobody has claimed it: what is open is the point
             job.complete(ConnectionProxy(connections, "default"))
 
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(handle).result()
-
-        assert asyncio.run(end_transaction(job.completed_on, threads))
+    async def run() -> bool:
+        threads = Threads("handler", 1)
+        await threads.call(handle)
+        was_open = await end_transaction(job.completed_on, threads)
         assert not in_transaction(job.completed_on)
-        threads.submit(connections.close_all).result()
+        await threads.call(connections.close_all)
+        return was_open
+
+    assert asyncio.run(run())
 
 
 def test_a_connection_that_was_never_used_has_no_transaction(connections: Any):

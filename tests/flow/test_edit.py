@@ -43,7 +43,7 @@ def stored(database: Database) -> str:
 def test_a_payload_that_its_handler_could_not_read_is_edited_and_works(
     database: Database, workers: Workers, run: Callable[..., Any]
 ) -> None:
-    """U8: a payload that is wrong is corrected, checked, and its job completes under its key."""
+    """A payload that is wrong is corrected, checked, and its job completes under its key."""
     job = enqueue(database.conn, "work.typed", {"number": "seven"}, idempotency_key="k")
     workers.run(handlers=HANDLERS)
     assert look.reasons(database) == {job: "invalid_payload"}

@@ -226,8 +226,9 @@ def test_what_was_in_the_clear_is_encrypted_afterwards(
         if word in stored(database)
     ] == []
     assert database.rows(
-        "select action, n, why from redrive.audit where action = 'reencrypt'"
-    ) == [("reencrypt", 4, "rotation")]
+        "select action, n, detail -> 'expected', why from redrive.audit"
+        " where action ~ 'reencrypt' order by id"
+    ) == [("reencrypt", 0, 4, "rotation"), ("end reencrypt", 4, None, "rotation")]
     shown = run(capsys, database, "dlq", "show", str(job))
     listed = run(capsys, database, "dlq", "ls", "--json") + run(
         capsys, database, "dlq", "groups"
@@ -246,7 +247,7 @@ def test_what_was_in_the_clear_is_encrypted_afterwards(
 def test_what_was_said_of_one_delivery_is_not_shown_as_anothers(
     database: Database, workers: Workers, keys: Keys, capsys: Any
 ):
-    """S10: a failure was bound to its job alone."""
+    """A failure was bound to its job alone."""
     path = keys("new")
     job = enqueue(database.conn, "fail.always", {"said": CANARY})
     workers.run(redrive_encryption_keys_file=path)
@@ -264,9 +265,15 @@ def test_what_was_said_of_one_delivery_is_not_shown_as_anothers(
 
     assert all(f"attempt {n} of" in before for n in (1, 2, 3))
     assert (untouched["rewritten"], untouched["unreadable"]) == (0, 0)
-    assert database.column(
-        "select n from redrive.audit where action = 'reencrypt'"
-    ) == [0, 2]
+    assert database.rows(
+        "select action, n, detail -> 'expected' from redrive.audit"
+        " where action ~ 'reencrypt' order by id"
+    ) == [
+        ("reencrypt", 0, 0),
+        ("end reencrypt", 0, None),
+        ("reencrypt", 0, 2),
+        ("end reencrypt", 0, None),  # neither of the two can be read
+    ]
     assert ["was moved" in failure["message"] for failure in shown] == [
         True,
         True,

@@ -124,12 +124,7 @@ def test_a_job_that_fails_for_good_becomes_a_dead_letter_with_its_whole_history(
     assert database.row(
         "select payload, tenant, headers, state from redrive.dead_letters where id = %s",
         job,
-    ) == (
-        {"n": 7},
-        "acme",
-        {"traceparent": "00-2"},
-        "open",
-    )
+    ) == ({"n": 7}, "acme", {"traceparent": "00-2"}, "open")
     assert look.live(database) == 0
 
 
@@ -200,7 +195,7 @@ def test_every_signal_ends_its_attempt_as_it_says(database: Database, workers: W
     assert look.failures(database, ids["cancel"]) == []
 
 
-def test_c35_a_wait_without_end_is_a_failure_of_its_handler(
+def test_a_wait_without_end_is_a_failure_of_its_handler(
     database: Database, workers: Workers
 ) -> None:
     """Such a job was parked until 2127, and nothing said so."""
@@ -282,7 +277,7 @@ def test_a_job_past_its_window_is_not_started(database: Database, workers: Worke
     assert look.dead(database, late).attempts == 0
 
 
-def test_a_kind_nobody_here_knows_is_given_back_and_never_buried(
+def test_a_kind_nobody_here_knows_is_given_back_and_never_dies(
     database: Database, workers: Workers
 ):
     """By a worker that claims all kinds."""

@@ -19,7 +19,7 @@ KEYS = f"k1 {base64.b64encode(b'Zx9-canary' * 4)[:43].decode()}="
 def test_a_handler_gets_neither_the_database_nor_the_keys(
     database: Database, workers: Workers
 ):
-    """S21: it inherited the database's URL and the keyring, and so did whatever it started."""
+    """It inherited the database's URL and the keyring, and so did whatever it started."""
     own = {"REDRIVE_DATABASE_URL": database.url, "REDRIVE_ENCRYPTION_KEYS": KEYS}
     subprocess.run(
         [sys.executable, "-m", "redrive", "enqueue", "work.environment", '{"n": 1}'],
@@ -45,10 +45,10 @@ def test_a_handler_gets_neither_the_database_nor_the_keys(
     )
 
 
-def test_c35_a_worker_goes_on_whatever_the_database_sets_for_its_sessions(
+def test_a_worker_goes_on_whatever_the_database_sets_for_its_sessions(
     database: Database, workers: Workers
 ) -> None:
-    """C35: `array_nulls=off` stopped every claim. All settings at once."""
+    """`array_nulls=off` stopped every claim. All settings at once."""
     name = sql.Identifier(database.conn.info.dbname)
     for setting, value in SETTINGS.items():
         statement = sql.SQL("alter database {} set {} = {}")
@@ -63,7 +63,7 @@ def test_c35_a_worker_goes_on_whatever_the_database_sets_for_its_sessions(
 
 
 def test_a_handler_gets_what_is_named(database: Database, workers: Workers):
-    """S21: name by name."""
+    """Name by name."""
     database.rows("select redrive.enqueue('work.environment')")
 
     workers.run(redrive_runner_env="REDRIVE_TEST_*", stripe_key="sk_1", shop_url="x")

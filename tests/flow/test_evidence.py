@@ -92,7 +92,7 @@ def test_no_secret_is_found_outside_the_payloads(
     *,
     encrypted: bool,
 ):
-    """S2, S9: with encryption, in them neither; nor is anything else that a job or failure said."""
+    """With encryption, in them neither; nor is anything else that a job or failure said."""
     keyring = {"redrive_encryption_keys_file": keys("new")} if encrypted else {}
     jobs = [
         enqueue(
@@ -205,7 +205,7 @@ def test_a_side_effect_is_shown_before_its_job_is_redriven(database, workers, ca
 
     assert "charge created" in shown
     assert f"ch_{job}" in shown
-    assert "1 have side effects on record" in planned
+    assert "1 of them had side effects before they died" in planned
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_payload_that_cannot_be_upgraded_is_invalid(
 def test_a_failed_upgrade_says_which_version_the_payload_had(
     database: Database, workers: Workers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """U9: in the dead letter and in the log."""
+    """In the dead letter and in the log."""
     database.rows(
         """select redrive.enqueue('versioned', '{"no": 1}', headers => '{"version": 2}')"""
     )
@@ -329,7 +329,7 @@ def test_policies_are_simulated_against_the_failures_on_record(
 def test_nothing_is_simulated_to_change_where_no_code_has(
     database: Database, workers: Workers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """U3: streaks, windows and payloads that could not be read all looked like changes."""
+    """Streaks, windows and payloads that could not be read all looked like changes."""
     handlers = "tests.flow.unchanged:jobs"
     again = enqueue(database.conn, "alike")
     enqueue(database.conn, "typed", {"number": "none"})

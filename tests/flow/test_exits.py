@@ -78,7 +78,7 @@ def test_a_job_that_ends_its_process_is_recorded_whichever_way_it_does(
     assert "signal SIGSEGV" in look.dead(database, ids["segfault"]).message
 
 
-def test_a_job_that_kills_its_process_is_buried_after_three_and_its_neighbours_all_complete(
+def test_a_job_that_kills_its_process_dies_after_three_and_its_neighbours_all_complete(
     database, workers
 ):
     poison = [enqueue(database.conn, "exit.poison") for _ in range(3)]

@@ -196,7 +196,7 @@ def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Pa
 
 
 def enqueue_once(pair: Replicas, kind: str = "work.sync", **payload: str) -> int:
-    """Enqueue on whichever is the primary. Returns the job's id."""
+    """Enqueue on the primary. Returns the job's id."""
     with closing(connect(pair.url, name="test")) as conn:
         return enqueue(conn, kind, payload)
 
@@ -204,7 +204,7 @@ def enqueue_once(pair: Replicas, kind: str = "work.sync", **payload: str) -> int
 def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
     loose_pair: Replicas, tmp_path: Path
 ):
-    """C17: a worker and its job are lost, and others get their ids."""
+    """A worker and its job are lost, and others get their ids."""
     pair = loose_pair
     pair.cut_stream()  # before the first of all ids: they begin anew
     with workers_on(pair.url, tmp_path) as workers:
@@ -236,7 +236,7 @@ def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
 def test_a_job_whose_id_comes_again_has_a_key_of_its_own(
     loose_pair: Replicas, tmp_path: Path
 ):
-    """C17: whoever deduplicates by `Job.key` must not take the second for the first."""
+    """Whoever deduplicates by `Job.key` must not take the second for the first."""
     pair = loose_pair
     pair.cut_stream()
     told = []
@@ -252,7 +252,7 @@ def test_a_job_whose_id_comes_again_has_a_key_of_its_own(
 
 
 def test_nobody_is_lost_to_a_standby_that_was_behind(loose_pair: Replicas):
-    """C17: the standby has run for long, and what it knows of the workers is old."""
+    """The standby has run for long, and what it knows of the workers is old."""
     pair, ttl = loose_pair, 2.0
     with closing(connect(pair.url, name="test")) as conn:
         make_worker(conn, ttl=ttl)

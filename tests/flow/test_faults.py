@@ -97,7 +97,7 @@ def test_a_database_that_turns_read_only_is_waited_for(
     assert worker.process.poll() is None
 
 
-def test_c36_an_outage_longer_than_the_ttl_suspends_what_runs_and_nothing_starts_again(
+def test_an_outage_longer_than_the_ttl_suspends_what_runs_and_nothing_starts_again(
     database: Database, workers: Workers
 ):
     """12 of 12 jobs were started 5 times in 4 outages of 9 s."""
@@ -130,7 +130,7 @@ NOT_OURS = {"declared lost", "stale settlement refused"}
 """Events that say that others own a job. It is the second if its runner was killed before."""
 
 
-def test_c36_a_job_that_others_have_taken_meanwhile_ends_without_running_on(
+def test_a_job_that_others_have_taken_meanwhile_ends_without_running_on(
     database: Database, workers: Workers
 ):
     slow = enqueue(database.conn, "work.until-file", {"file": "go"})
@@ -176,7 +176,7 @@ def test_an_idle_worker_hears_of_a_job_although_listening_is_impossible(
 POLLS_ONLY_SOON_AFTER_ACTIVITY = """
 import sys
 from redrive.cli import main
-from redrive.worker.supervisor import polling
+from redrive.worker import polling
 
 class Share(float):
     def __rmul__(self, idle_seconds):
@@ -236,7 +236,7 @@ def fail(link: Link) -> float:
 
 
 def test_a_young_outage_is_looked_into_every_second(database: Database):
-    """C23: the wait used to grow to 5 s within seconds."""
+    """The wait used to grow to 5 s within seconds."""
     link = Link("host=127.0.0.1 port=1 connect_timeout=1", "test")
 
     assert fail(link) <= 0.1, (
@@ -246,7 +246,7 @@ def test_a_young_outage_is_looked_into_every_second(database: Database):
 
 
 def test_links_of_a_process_come_back_together(database: Database):
-    """C23: the first that hears the server again tells the others."""
+    """The first that hears the server again tells the others."""
     lost, other = (Link("host=127.0.0.1 port=1", "test"), Link(database.url, "test"))
     watchdog = Watchdog(lost, other)
     with other.use() as conn:

@@ -13,9 +13,9 @@ import pytest
 from redrive import enqueue, enqueue_many
 from redrive.worker import store
 from redrive.worker.channel import Channel
+from redrive.worker.processes.os_process import OsProcess
+from redrive.worker.processes.runner_process import RunnerProcess
 from redrive.worker.shared_state import SharedState
-from redrive.worker.supervisor.runners.process.os_process import OsProcess
-from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
 from tests.factories import holders, silence
 from tests.flow import look
 from tests.flow.harness import Workers, declare_lost, kill, wait_for
@@ -87,7 +87,7 @@ def _run_and_restart(
 def test_a_job_that_kills_its_pod_is_found_in_four_kills_and_no_neighbour_is_harmed(
     database: Database, workers: Workers, seconds: float
 ):
-    """C3: 6 of 60 innocents were dead as `killed_worker` after 3 kills."""
+    """6 of 60 innocents were dead as `killed_worker` after 3 kills."""
     poison = enqueue(database.conn, "exit.pod", {"seconds": seconds})
     innocent = [
         enqueue(database.conn, "work.async", {"seconds": 0.5}, max_attempts=most)
@@ -103,7 +103,7 @@ def test_a_job_that_kills_its_pod_is_found_in_four_kills_and_no_neighbour_is_har
 def test_a_job_with_one_attempt_does_not_die_of_its_neighbour(
     database: Database, workers: Workers
 ):
-    """C3: max_attempts=1 jobs died with the runner that a neighbour had killed."""
+    """A job with `max_attempts=1` outlives a runner that a neighbour kills."""
     innocent = [
         enqueue(database.conn, "work.until-file", {"file": "go"}, max_attempts=1)
         for _ in range(3)
@@ -123,7 +123,7 @@ def test_a_job_with_one_attempt_does_not_die_of_its_neighbour(
 def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
     database: Database, workers: Workers
 ):
-    """C3: +1 loss for every job held, prefetched ones too."""
+    """+1 loss for every job held, prefetched ones too."""
     enqueue_many(database.conn, [{"kind": "work.payload-only"} for _ in range(20_000)])
     slow = 200
     enqueue_many(
@@ -159,7 +159,7 @@ def test_jobs_that_had_not_started_when_their_pod_was_killed_are_not_charged(
 
 @pytest.mark.waits
 def test_suspects_take_no_slot_of_others(database: Database, workers: Workers):
-    """C4: 292 of 300 instant jobs still waited after 30 s, behind 40 jobs with two losses."""
+    """292 of 300 instant jobs still waited after 30 s, behind 40 jobs with two losses."""
     suspects = [
         enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(40)
     ]

@@ -7,8 +7,8 @@ import pytest
 from redrive import enqueue
 from redrive.database.connections.link import Link
 from redrive.observability.metrics import Metrics
-from redrive.worker.supervisor.telemetry import Telemetry
-from redrive.worker.supervisor.upkeep import maintenance
+from redrive.worker.telemetry import Telemetry
+from redrive.worker.upkeep import maintenance
 from tests.flow import look
 from tests.flow.harness import Workers, alive, wait_for
 from tests.flow.proxy import proxy_for
@@ -24,7 +24,7 @@ HEARD = f"{WAITING} and query_start < (select min(seen_at) from redrive.workers)
 def test_a_chore_that_hangs_delays_no_beat_and_no_claim(
     database: Database, workers: Workers
 ):
-    """C2: the beat waited behind a chore, and the worker declared itself lost."""
+    """The beat waited behind a chore, and the worker declared itself lost."""
     running = [
         enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(3)
     ]
@@ -48,7 +48,7 @@ def test_a_chore_that_hangs_delays_no_beat_and_no_claim(
 def test_a_deadline_is_kept_while_the_database_says_nothing(
     database: Database, workers: Workers
 ):
-    """C18: the loop sat in a call for up to 15 s, and so long a hanging attempt went on."""
+    """The loop sat in a call for up to 15 s, and so long a hanging attempt went on."""
     with proxy_for(database.url) as proxy:
         workers(url=proxy.url, redrive_heartbeat_ttl=60).wait_ready()
         job = enqueue(database.conn, "hang.for-a-while")
@@ -73,7 +73,7 @@ def test_a_chore_that_fails_is_counted_and_named_if_jobs_wait_for_it(
     chore: str,
     is_named: bool,
 ):
-    """C1: the log said it at debug, and nothing else did.
+    """The log said it at debug, and nothing else did.
 
     Later, workers that could not keep figures were not ready, although their jobs ran.
     """
@@ -110,7 +110,7 @@ def test_a_chore_that_raises_any_exception_ends_no_other(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    """A row that nobody can read ended the thread, and no worker rescued jobs any more."""
+    """A row that nobody can read keeps no worker from rescuing jobs."""
 
     def unreadable(_: object) -> bool:
         raise ValueError

@@ -20,7 +20,7 @@ def test_every_function_that_somebody_may_call_has_a_recipe(database: Database):
     assert missing == set(), "add a recipe to tests/flow/held_open.py for each of these"
 
 
-def test_c25_whatever_is_held_other_jobs_start_and_workers_come_and_go(world: World):
+def test_whatever_is_held_other_jobs_start_and_workers_come_and_go(world: World):
     """One open transaction stopped every worker for every kind."""
     world.probe()  # so that the lanes have their rows
     for held in together(world):

@@ -13,11 +13,7 @@ from pathlib import Path
 import pytest
 
 from redrive import enqueue
-from redrive.observability.health import (
-    ACCEPTED_AT_ONCE,
-    MAX_CONNECTIONS,
-    MAX_SCRAPES,
-)
+from redrive.observability.health import ACCEPTED_AT_ONCE, MAX_CONNECTIONS, MAX_SCRAPES
 from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
@@ -107,7 +103,7 @@ SLOW = b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: "
 def test_probes_are_answered_while_a_thousand_slow_clients_hold_on(
     exposed: Exposed, crowd: contextlib.ExitStack
 ):
-    """S8: the probe timed out at 247 of them, and the process ran out of descriptors."""
+    """The probe timed out at 247 of them, and the process ran out of descriptors."""
     strangers: list[socket.socket] = []
     most = 0
     for _ in range(CLIENTS // 100):
@@ -123,7 +119,7 @@ def test_probes_are_answered_while_a_thousand_slow_clients_hold_on(
 def test_a_worker_works_on_while_slow_clients_hold_more_than_it_may_have(
     database: Database, workers: Workers, crowd: contextlib.ExitStack
 ):
-    """S8: all its descriptors went to strangers, and a worker without any runs nothing."""
+    """All its descriptors went to strangers, and a worker without any runs nothing."""
     worker = workers(under=LIMITED)
     wait_for(lambda: worker.get("/readyz")[0] == 200)
     strangers: list[socket.socket] = []
@@ -155,7 +151,7 @@ def test_a_worker_works_on_while_slow_clients_hold_more_than_it_may_have(
     "text", [b"", b"GET /livez HT", SLOW, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"]
 )
 def test_a_connection_ends_in_time_whatever_it_does(exposed: Exposed, text: bytes):
-    """S8: one that says nothing, one that drips, one that does not read what it asked for."""
+    """One that says nothing, one that drips, one that does not read what it asked for."""
     with exposed.ask(text) as asked:
         started = time.monotonic()
         with contextlib.suppress(OSError):
@@ -170,7 +166,7 @@ def test_a_connection_ends_in_time_whatever_it_does(exposed: Exposed, text: byte
 def test_scrapes_that_hang_neither_pile_up_nor_hold_up_probes(
     exposed: Exposed, crowd: contextlib.ExitStack
 ):
-    """S8: a few at a time, the others are told so at once."""
+    """A few at a time, the others are told so at once."""
     metrics = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
     for _ in range(MAX_SCRAPES):
         crowd.enter_context(exposed.ask(metrics))
@@ -180,7 +176,7 @@ def test_scrapes_that_hang_neither_pile_up_nor_hold_up_probes(
 
 
 def test_requests_that_are_none_are_refused_and_nothing_else(exposed: Exposed):
-    """S8: long headers, other methods, pipelines, bodies, garbage; a check that fails is no end."""
+    """Long headers, other methods, pipelines, bodies, garbage; a check that fails is no end."""
     long = b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000
 
     assert b"HTTP/1.1 400 " in exposed.answer(long)

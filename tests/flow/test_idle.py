@@ -9,18 +9,19 @@ import pytest
 from redrive.database.connections.link import Link
 from redrive.observability.metrics import Metrics
 from redrive.worker import store
-from redrive.worker.supervisor.polling import MANY_WORKERS, Polling, longest_seconds
-from redrive.worker.supervisor.telemetry import Telemetry
-from redrive.worker.supervisor.upkeep import maintenance
-from redrive.worker.supervisor.upkeep.heartbeat import (
+from redrive.worker.polling import MANY_WORKERS, Polling, longest_seconds
+from redrive.worker.telemetry import Telemetry
+from redrive.worker.upkeep import maintenance
+from redrive.worker.upkeep.heartbeat import (
     BEATS_OF_MANY,
     BEATS_PER_LOOK,
     BEATS_PER_TTL,
     Heartbeat,
 )
-from redrive.worker.supervisor.upkeep.listener import Listener
-from redrive.worker.supervisor.upkeep.maintenance import FOLD_SECONDS, Maintenance
-from redrive.worker.supervisor.upkeep.standstill import Standstill
+from redrive.worker.upkeep.listener import Listener
+from redrive.worker.upkeep.maintenance import FOLD_SECONDS, Maintenance
+from redrive.worker.upkeep.slowness import Slowness
+from redrive.worker.upkeep.standstill import Standstill
 from tests.factories import make_job, make_worker
 from tests.postgres import Database
 
@@ -148,10 +149,10 @@ def test_an_idle_worker_sends_one_statement_a_second_and_a_fifth_in_a_large_flee
 @pytest.mark.parametrize(
     ("others", "looks"), [(MANY_WORKERS - 1, 8), (MANY_WORKERS, 8 / BEATS_PER_LOOK)]
 )
-def test_c38_of_many_workers_each_looks_at_the_others_with_every_fourth_heartbeat(
+def test_of_many_workers_each_looks_at_the_others_with_every_fourth_heartbeat(
     database: Database, sent: list[str], others: int, looks: float
 ) -> None:
-    """C38: a look reads the rows of all workers, and 1,000 workers looked 140 times a second."""
+    """A look reads the rows of all workers, and 1,000 workers looked 140 times a second."""
     one = make_worker(database.conn, "one", ttl=TTL)
     for n in range(others):
         make_worker(database.conn, f"other {n}", ttl=TTL)
@@ -181,6 +182,7 @@ def make_heartbeat(url: str) -> Heartbeat:
         progress=lambda _: "{}",
         listener=Listener(None),
         standstill=Standstill(TTL, None, list, lambda _: 0.0),
+        slowness=Slowness(),
     )
 
 

@@ -1,4 +1,4 @@
-"""An application that is installed as libraries are: its frames are its own all the same (U4)."""
+"""An application that is installed as libraries are: its frames are its own all the same."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from redrive import Handlers, enqueue
 from redrive.rules.attempts.failure import describe
-from redrive.worker.runner.services import Services
+from redrive.worker.run.services import EXAMPLES, Services
 from tests.flow.harness import Workers
 from tests.postgres import Database
 
@@ -50,7 +50,7 @@ def installed(tmp_path: Path) -> Path:
 def test_two_bugs_of_an_installed_application_are_two_groups(
     database: Database, workers: Workers, installed: Path
 ) -> None:
-    """U4: nothing but frames under site-packages, so the fingerprint had no place."""
+    """Nothing but frames under site-packages, so the fingerprint had no place."""
     for n in range(4):
         enqueue(database.conn, "bill", {"n": n})
     path = os.pathsep.join((str(installed), os.environ.get("PYTHONPATH", "")))
@@ -87,7 +87,7 @@ LIBRARY = ("/venv/lib/python3.12/site-packages/client/orders.py", "client.orders
 
 
 def test_fingerprints_of_others_are_what_they_were() -> None:
-    """U4: those of applications in directories of their own, and of libraries' frames alone."""
+    """Those of applications in directories of their own, and of libraries' frames alone."""
     assert _failed(*IN_PLACE) == "ecf1621c2526db35"
     assert _failed(*IN_PLACE, own=frozenset({"client"})) == "ecf1621c2526db35"
     assert (
@@ -103,10 +103,10 @@ def print_it(payload: dict[str, object]) -> None:
 
 
 def test_what_runs_from_its_own_directory_has_no_installed_package() -> None:
-    """U4: not even where a library brought one of its handlers, as HTTP targets do."""
+    """Not even where a library brought one of its handlers, as HTTP targets do."""
     jobs = Handlers()
     jobs.handle("own")(print_it)
-    services = Services(jobs, 1, print, where={})
+    services = Services(jobs, print, where={})
     services.close()
 
-    assert services.own == frozenset()
+    assert services.own == EXAMPLES

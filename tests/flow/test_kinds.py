@@ -1,4 +1,4 @@
-"""Workers claim what they can run, and say what that is; what nobody can run is seen (C11)."""
+"""Workers claim what they can run, and say what that is; what nobody can run is seen."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def warnings(worker: Worker) -> list[dict[str, Any]]:
 def test_a_worker_says_which_kinds_it_handles_and_which_queues_it_serves(
     database: Database, workers: Workers
 ) -> None:
-    """C11: in its row, and anew when a runner comes back with others."""
+    """In its row, and anew when a runner comes back with others."""
     worker = workers("--queue", "default", handlers=OTHERS)
     wait_for(lambda: registered(database))
     assert registered(database) == [(["other.work"], ["default"])]
@@ -48,7 +48,7 @@ def test_a_worker_says_which_kinds_it_handles_and_which_queues_it_serves(
 def test_a_kind_that_nobody_handles_is_warned_of_once_a_minute_by_one_worker(
     database: Database, workers: Workers
 ) -> None:
-    """C11: while it waits; the queue is paused so that no older worker can take it."""
+    """While it waits; the queue is paused so that no older worker can take it."""
     database.rows("select redrive.pause_v1('default', 'test', 'test')")
     with database.conn.transaction():  # until all is there nobody can take the chore
         database.rows("select from redrive.chores where name = 'unhandled' for update")
@@ -73,7 +73,7 @@ def test_a_kind_that_nobody_handles_is_warned_of_once_a_minute_by_one_worker(
 def test_jobs_that_nobody_handles_cost_nothing_while_good_ones_run(
     database: Database, workers: Workers
 ) -> None:
-    """C11: 20,000 of them are not claimed once, and each good job is claimed once."""
+    """20,000 of them are not claimed once, and each good job is claimed once."""
     make_jobs(database.conn, 20_000, "nobody.knows")
     worker = workers().wait_ready()
     for _ in range(20):
@@ -92,7 +92,6 @@ def test_jobs_that_nobody_handles_cost_nothing_while_good_ones_run(
 def test_workers_with_other_handlers_on_one_queue_leave_each_others_jobs_alone(
     database: Database, workers: Workers
 ) -> None:
-    """C11"""
     for worker in (workers(), workers(handlers=OTHERS)):
         worker.wait_ready()
     for _ in range(100):

@@ -83,7 +83,7 @@ def test_what_is_in_use_is_not_lent(pair: Pair):
 def test_nobody_waits_for_a_guest_that_hangs(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    """C2: it keeps what it has, as its own."""
+    """It keeps what it has, as its own."""
     lent = pid(pair.host)
     with pair.guest.use() as conn:
         assert conn.info.backend_pid == lent
@@ -126,7 +126,7 @@ def test_a_connection_that_is_waited_for_is_used_when_it_comes_back(
 def test_a_connection_that_is_lost_while_it_is_lent_is_lost_to_both(
     database: Database, pair: Pair, *, is_replaced: bool
 ):
-    """C17: what the host wrote last, relaxed, may be gone with the server."""
+    """What the host wrote last, relaxed, may be gone with the server."""
 
     def lose() -> None:
         with pair.guest.use() as conn:
@@ -162,7 +162,7 @@ def test_a_connection_that_is_closed_is_not_lent(pair: Pair):
 def test_a_guest_that_nobody_lets_in_borrows_from_a_link_at_work(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    """B9: the server has no connection left; its chores are late, not left undone."""
+    """The server has no connection left; its chores are late, not left undone."""
     pair.host.keep()
 
     def refuse(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""U15: limits with real workers: counted by the handlers, and under kills and restarts."""
+"""Limits with real workers: counted by the handlers, and under kills and restarts."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ def is_empty(database: Database) -> bool:
 def test_handlers_never_see_more_of_them_at_once_than_allowed(
     database: Database, workers: Workers
 ) -> None:
-    """U15: two workers of eight slots, one limit of three and one by a key of the payload.
+    """Two workers of eight slots, one limit of three and one by a key of the payload.
 
     Enqueued before any worker had said what is limited, and after.
     """
@@ -80,7 +80,7 @@ def test_handlers_never_see_more_of_them_at_once_than_allowed(
 def test_a_killed_worker_holds_its_slots_until_its_jobs_are_taken_back(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    """U15: then they go to others, none is lost, and whoever is not limited never waits."""
+    """Then they go to others, none is lost, and whoever is not limited never waits."""
     set_limit(database, "flow", 2)
     killed = workers(handlers=HANDLERS).wait_ready()
     jobs = [enqueue(database.conn, "limited.held") for _ in range(4)]
@@ -104,7 +104,7 @@ def test_a_killed_worker_holds_its_slots_until_its_jobs_are_taken_back(
 def test_a_worker_stays_until_those_behind_a_limit_have_run(
     database: Database, workers: Workers
 ) -> None:
-    """U15: `--until-empty`, with a rate: each waits for its time."""
+    """`--until-empty`, with a rate: each waits for its time."""
     set_limit(database, "flow", rate=10.0)
     for statement in RECORD_CLAIMS:
         database.rows(statement)

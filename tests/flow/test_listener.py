@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from redrive.worker.supervisor.upkeep.listener import REST_SECONDS, Listener
+from redrive.worker.upkeep.listener import REST_SECONDS, Listener
 from tests.postgres import Database
 
 
@@ -12,7 +12,7 @@ from tests.postgres import Database
     "payload", ["x", "1e9", "-1 or so", "²", "٣", "9" * 7_000, " 1"]
 )
 def test_what_is_not_a_number_is_nothing(database: Database, payload: str) -> None:
-    """S16: `notify redrive, 'x'` by anybody ended the heartbeat of every worker."""
+    """`notify redrive, 'x'` by anybody ended the heartbeat of every worker."""
     listener, conn = Listener(["mail"]), database.connect()
     listener.hear(conn, 0.001)
     database.rows("select pg_notify('redrive', %s)", payload)
@@ -32,7 +32,7 @@ FLOOD = """
 
 
 def test_a_flood_is_one_waking_a_while(database: Database) -> None:
-    """S16: each notification woke every worker, which then claimed."""
+    """Each notification woke every worker, which then claimed."""
     listener, conn, anybody = Listener(None), database.connect(), database.session()
     listener.hear(conn, 0.001)
     wakings, began = 0, time.monotonic()

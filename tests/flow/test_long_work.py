@@ -11,7 +11,7 @@ import pytest
 
 from redrive import Ended, Handlers, InvalidJob, Job, wait
 from redrive.enqueue import enqueue
-from redrive.live_jobs.show import show
+from redrive.jobs.show import show
 from redrive.testing import run
 from tests.factories import outcome, redrive
 from tests.flow.harness import Workers, kill, wait_for
@@ -172,7 +172,7 @@ def test_what_a_handler_returns_is_for_whoever_waits(
     ) == [(job, 1) for job in ids[:-1]] + [(model, 24)]
 
 
-def test_c29_who_waits_from_before_its_end_knows_that_a_job_has_succeeded(
+def test_who_waits_from_before_its_end_knows_that_a_job_has_succeeded(
     database: Database, workers: Workers
 ) -> None:
     """It returns nothing, and nothing is left of it: whoever comes later cannot know."""

@@ -24,13 +24,14 @@ from hypothesis.stateful import (
 from redrive.enqueue import enqueue_reporting
 from redrive.handlers.job import COMPLETE
 from redrive.worker import store
+from redrive.worker.claim.lanes import LaneBook
 from redrive.worker.protocol import Report
 from tests.factories import (
     Claimed,
-    claim,
     exchange,
     failure,
     holders,
+    last_claim,
     make_campaign,
     make_worker,
     silence,
@@ -90,6 +91,7 @@ class Histories(RuleBasedStateMachine):
         ] = []  # every claim ever made, stale ones too
         self.tally = Tally()
         self.workers: list[int] = []
+        self.books: dict[int, LaneBook] = {}
         self.before: set[str] = (
             set()
         )  # where an older job of a key keeps the others waiting
@@ -108,6 +110,7 @@ class Histories(RuleBasedStateMachine):
     def _worker(self, n: int) -> int:
         """One that is heard of until it is lost: the clock must not decide anything here."""
         worker = make_worker(self.conn, f"worker-{n}")
+        self.books[worker] = LaneBook(None)
         silence(self.conn, worker, -86_400)
         return worker
 
@@ -153,10 +156,22 @@ class Histories(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ workers
 
-    @rule(n=st.integers(0, 1), want=st.integers(1, 4))
-    def claim(self, n: int, want: int) -> None:
+    @rule(
+        n=st.integers(0, 1),
+        want=st.integers(1, 4),
+        now=st.sampled_from([0.0, float("inf")]),
+    )
+    def claim(self, n: int, want: int, now: float) -> None:
+        """Claim as a worker does. At the end of all time, a sweep is due."""
         worker = self.workers[n]
-        rows = claim(self.conn, worker, want)
+        book = self.books[worker]
+        book.replace(store.lanes(self.conn, None), 0.0, 0.0)
+        request = book.request(worker, want, now, after=last_claim(self.conn))
+        if request is None:
+            return
+        answer = exchange(self.conn, claim=request)
+        book.learn(request, answer.lanes, 0.001)
+        rows = [Claimed(*row) for row in answer.rows()]
         assert len(rows) <= want
         for row in rows:
             known = self.jobs[row.id]

@@ -102,7 +102,7 @@ def test_a_key_whose_head_died_goes_on_with_the_next(
 def test_a_key_whose_head_died_waits_for_its_redrive(
     database: Database, workers: Workers
 ):
-    """U14: with `on_death="hold"`, whoever had the job when it died, and whoever was killed."""
+    """With `on_death="hold"`, whoever had the job when it died, and whoever was killed."""
     keys = ["a", "b", "c"]
     ids = {
         key: [

@@ -1,4 +1,4 @@
-"""M1, M9: jobs outlive an outage of a provider, and a window ends their retries."""
+"""Jobs outlive an outage of a provider, and a window ends their retries."""
 
 import json
 
@@ -22,10 +22,10 @@ def _dead(database: Database, kind: str) -> int:
     return count
 
 
-def test_m1_the_outage_that_killed_every_job_kills_none(
+def test_the_outage_that_killed_every_job_kills_none(
     database: Database, workers: Workers
 ) -> None:
-    """M1: with a provider away for 75 s, 40 of 40 jobs without a policy were dead."""
+    """With a provider away for 75 s, 40 of 40 jobs without a policy were dead."""
     away = workers.home / "provider-is-away"
     away.touch()
     enqueue_many(database.conn, [{"kind": kind} for kind in PAIR for _ in range(40)])
@@ -38,10 +38,10 @@ def test_m1_the_outage_that_killed_every_job_kills_none(
     assert [_dead(database, kind) for kind in PAIR] == [40, 0]
 
 
-def test_m9_a_window_ends_the_retries_and_neither_snoozes_nor_earlier_lives_use_it(
+def test_a_window_ends_the_retries_and_neither_snoozes_nor_earlier_lives_use_it(
     database: Database, workers: Workers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """M9: a window of retries was an option of the producer only."""
+    """A window of retries was an option of the producer only."""
     plain = enqueue(database.conn, "call.window")
     snoozing = enqueue(database.conn, "call.window", {"snoozes": True})
 

@@ -154,7 +154,7 @@ FOREIGN = """
 def test_producers_in_the_pool_find_nothing_of_ours_in_their_sessions(
     database: Database, workers: Workers, pooled_url: str
 ):
-    """C6: not a setting, not a lock, not a LISTEN, nothing prepared, in a thousand transactions."""
+    """Not a setting, not a lock, not a LISTEN, nothing prepared, in a thousand transactions."""
     stopping = threading.Event()
 
     def produce(_: int) -> Counter[str]:

@@ -83,10 +83,10 @@ def check_everything(database: Database, ids: dict[str, int]) -> None:
     assert dead == {ids["dies"]: "open", ids["returns"]: "resolved"}
 
 
-def test_c27_a_publication_of_all_tables_stops_nothing(
+def test_a_publication_of_all_tables_stops_nothing(
     source: Database, tmp_path: Path
 ) -> None:
-    """C27: the first settlement ended the worker: 55000, side_effects has no replica identity."""
+    """The first settlement ended the worker: 55000, side_effects has no replica identity."""
     with workers_on(source.url, tmp_path) as workers:
         ids = live_through_everything(source, workers)
 
@@ -124,7 +124,7 @@ def dump_schema(url: str, target: str) -> None:
     )
 
 
-def test_c27_a_subscriber_has_every_row_and_goes_on_after_the_switch(
+def test_a_subscriber_has_every_row_and_goes_on_after_the_switch(
     logical: Server, source: Database, tmp_path: Path
 ) -> None:
     """A blue/green upgrade as docs/logical-replication.md has it."""

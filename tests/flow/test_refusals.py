@@ -28,8 +28,8 @@ FOREIGN_KEY: LiteralString = """
 def run_now(database: Database, job: int) -> None:
     """Make it due at once, if it waits for its time.
 
-    As an operator does. Whoever updates `run_at` by hand may move a job that is claimed, and that
-    is claimed once more: C39.
+    An operator does the same. An update of `run_at` by hand may move a claimed job, and then
+    that job is claimed again.
     """
     database.rows("select redrive.run_now_v1(array[%s::bigint], 'ada', 'test')", job)
 
@@ -111,7 +111,7 @@ PREREQUISITE: LiteralString = """
     for each row execute function public.refuse()"""
 
 
-def test_c27_an_error_that_may_pass_holds_up_the_job_that_meets_it_and_no_other(
+def test_an_error_that_may_pass_holds_up_the_job_that_meets_it_and_no_other(
     database: Database, workers: Workers
 ):
     """Such an error ended the worker, and each that came after it."""
@@ -130,7 +130,7 @@ def test_c27_an_error_that_may_pass_holds_up_the_job_that_meets_it_and_no_other(
     assert [len(workers.starts(job)) for job in (held_up, *others)] == [1] * 41
 
 
-def test_c27_a_worker_outlives_a_database_that_can_settle_nothing_and_then_claim_nothing(
+def test_a_worker_outlives_a_database_that_can_settle_nothing_and_then_claim_nothing(
     database: Database, workers: Workers
 ):
     database.conn.execute(PREREQUISITE)

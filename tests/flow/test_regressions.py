@@ -40,8 +40,7 @@ class Incident:
         before = self._database.value(dead)
         enqueue(self._database.conn, "bill", {"n": 1})
         worker = self._workers(
-            handlers="tests.flow.healed:broken",
-            redrive_version=version,
+            handlers="tests.flow.healed:broken", redrive_version=version
         )
         wait_for(lambda: self._database.value(dead) == before + 1)
         is_judged = (
@@ -74,12 +73,12 @@ def test_a_group_is_open_resolved_regressed_and_resolved_again(
     said = typed("dlq", "resolve", group, "--in", "9c0ffee", *WHY, code=64)
     assert "--in: '9c0ffee' has no order; write a version such as 1.4.2" in said
     said = typed("dlq", "resolve", group, "--in", "1.3.9", *WHY, code=64)
-    assert "--in: the group has died in 1.4.0 already; give a later version" in said
+    assert "--in: the group has failed in 1.4.0 already; give a later version" in said
     typed("dlq", "unresolve", group, *WHY, code=2)
     said = typed("dlq", "resolve", group[:8], "--in", "1.4.2", *WHY)
-    assert f"{group[:8]} is resolved in 1.4.2" in said
-    assert "2 dead letters are still open; once 1.4.2 runs:" in said
-    assert "warning: 3f2a91c has no order" in said
+    assert "The group is resolved in 1.4.2." in said
+    assert "It still has 2 dead letters; once 1.4.2 runs:" in said
+    assert "3f2a91c has no order" in said
 
     # a worker of the old version dies of it: counted, not reopened
     dies_in("1.4.1")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redrive import enqueue
-from redrive.worker.supervisor.runners.reload import CodeWatch, code_of
+from redrive.worker.processes.reload import CodeWatch, code_of
 from tests.flow.harness import Worker, Workers, wait_for
 from tests.postgres import Database
 

@@ -106,7 +106,7 @@ def readable_by_the_file(workers: Workers, login: Login):
 
 
 def test_a_password_is_rotated_and_jobs_go_on(login: Login, workers: Workers):
-    """O7: the URL was read once, and the workers were lost until somebody restarted them."""
+    """The URL was read once, and the workers were lost until somebody restarted them."""
     worker = readable_by_the_file(workers, login)
     before = enqueue(login.database.conn, "work.sync")
     wait_for(lambda: workers.starts(before))
@@ -146,7 +146,7 @@ def _unready(worker):
 def test_every_connection_of_a_process_takes_the_new_password(
     login: Login, workers: Workers
 ):
-    """O7: claims, heartbeat with its listening, chores and figures each have a link."""
+    """Claims, heartbeat with its listening, chores and figures each have a link."""
     worker = readable_by_the_file(workers, login)
     exporter_port = free_port()
     environment = {
@@ -203,7 +203,7 @@ def test_every_connection_of_a_process_takes_the_new_password(
 def test_a_refused_login_is_tried_ever_more_rarely_and_a_new_one_at_once(
     login: Login, workers: Workers
 ):
-    """O27: each worker sent 4.4 wrong passwords a second, for as long as it took to mend."""
+    """Each worker sent 4.4 wrong passwords a second, for as long as it took to mend."""
     worker = readable_by_the_file(workers, login)
     log = Path(login.database.value("show data_directory")) / "log"
     refused = f'password authentication failed for user "{login.name}"'
@@ -230,7 +230,7 @@ def test_a_refused_login_is_tried_ever_more_rarely_and_a_new_one_at_once(
 def test_a_login_that_is_mended_in_the_database_is_found_out(
     login: Login, workers: Workers
 ):
-    """O27: the backoff ends although the file never changed."""
+    """The backoff ends although the file never changed."""
     worker = readable_by_the_file(workers, login)
     login.change("second")
     login.cut()
@@ -248,7 +248,7 @@ def test_a_login_that_is_mended_in_the_database_is_found_out(
 def test_a_file_that_is_unreadable_for_a_while_is_tried_again(
     database: Database, tmp_path: Path, content: str | None
 ):
-    """O7: an editor truncates before it writes; a worker does not end for that."""
+    """An editor truncates before it writes; a worker does not end for that."""
     file = tmp_path / "url"
     file.write_text(database.url)
     link = Link(Address(file=file), "test")

@@ -19,7 +19,7 @@ from redrive.database.schema.migrate import migrate
 from tests.flow.harness import Worker, Workers, wait_for, workers_on
 from tests.postgres import SETTINGS, Database, guarded
 
-CLOCK = Path(__file__).parents[1] / "chaos" / "clock.c"
+CLOCK = Path(__file__).parents[2] / "trials" / "chaos" / "clock.c"
 COMPILER = shutil.which("cc")
 SECOND = timedelta(seconds=1)
 APPLICATION = "tests.flow.scheduled:jobs"
@@ -180,7 +180,7 @@ def test_a_worker_without_schedules_does_not_ask_for_any(
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler on this machine")
-def test_c30_a_clock_of_the_database_that_was_ahead_silences_nothing(
+def test_a_clock_of_the_database_that_was_ahead_silences_nothing(
     postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """One look by a clock that was a day ahead, and for a day nothing fired, nor was anything new.

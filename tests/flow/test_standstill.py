@@ -8,7 +8,7 @@ import pytest
 
 from redrive import enqueue
 from redrive.cli import main
-from redrive.live_jobs.surroundings import standing
+from redrive.jobs import standing
 from tests.flow.harness import Worker, Workers, wait_for
 from tests.flow.test_limits import set_limit
 from tests.postgres import Connection, Database
@@ -54,7 +54,7 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """C25: a lock stopped every worker while /readyz answered 200."""
+    """A lock stopped every worker while /readyz answered 200."""
     monkeypatch.setattr(standing, "PATIENCE_SECONDS", LIMIT_SECONDS / 2)
     worker = workers().wait_ready()
     reporting = "select id from redrive.workers where progress ? 'slots'"
@@ -79,6 +79,55 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
     assert exchange(worker) == (200, "ok")
     assert age(worker) < LIMIT_SECONDS
+
+
+SLOW = """
+    create function public.take_long() returns trigger language plpgsql as $$
+        begin perform pg_sleep(2); return null; end $$;
+    create trigger take_long before insert on redrive.deltas
+        for each statement execute function public.take_long()"""
+"""Each claim and each settlement writes deltas."""
+
+
+@pytest.mark.waits
+def test_a_worker_whose_exchange_takes_long_says_so_and_names_the_open_snapshot(
+    database: Database,
+    workers: Workers,
+    other: Connection,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is ready all the same, because another worker would be as slow."""
+    worker = workers().wait_ready()
+
+    def work() -> None:
+        job = enqueue(database.conn, "work.sync", {})
+        wait_for(lambda: workers.starts(job))
+
+    for _ in range(40):
+        work()
+    assert exchange(worker) == (200, "ok")
+    with other.transaction():
+        other.execute("set transaction isolation level repeatable read")
+        (pid,) = other.execute("select pg_backend_pid()").fetchone() or ()
+        database.rows(SLOW)
+        for _ in range(8):
+            work()
+        wait_for(lambda: exchange(worker)[1] != "ok", what="it never said so")
+        status, said = exchange(worker)
+        assert status == 200
+        assert "times as long as usual" in said
+        assert worker.metric("redrive_worker_exchange_slowdown_ratio") > 1
+
+        wait_for(
+            lambda: database.rows("select from redrive.workers where progress ? 'slow'")
+        )
+        capsys.readouterr()
+        main(["check", "--json", "--database-url", database.url])
+        checked = map(json.loads, capsys.readouterr().out.splitlines())
+        (speed,) = [line for line in checked if line["check"] == "speed"]
+        assert not speed["ok"]
+        assert "times as long as usual" in speed["text"]
+        assert f"session {pid} of" in speed["text"]
 
 
 def idle(_: Database, workers: Workers) -> Worker:

@@ -20,7 +20,7 @@ MARGIN = 40.0
 
 
 def running(workers: Workers, count: int = 1) -> None:
-    """Wait until so many handlers have started."""
+    """Wait until this number of handlers has started."""
     wait_for(lambda: sum(e.phase == "start" for e in workers.ledger()) >= count)
 
 

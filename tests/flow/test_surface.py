@@ -87,7 +87,7 @@ def test_metrics_name_everything_that_is_promised_with_its_labels(
 def test_a_worker_leaves_the_figures_of_the_database_to_the_exporter(
     database: Database, workers: Workers
 ):
-    """O10, O18: each of them exported the whole block, and none what it takes of the machine."""
+    """Each of them exported the whole block, and none what it takes of the machine."""
     worker = workers(redrive_database_metrics="false").wait_ready()
     text = worker.get("/metrics")[1]
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
@@ -156,7 +156,7 @@ def test_a_database_out_of_reach_makes_a_worker_unready_but_not_dead(
 def test_log_lines_are_json_and_hold_the_failures_of_attempts_but_no_secret(
     database: Database, workers: Workers
 ):
-    """U1: class and message of each failed attempt, and what comes next; redacted."""
+    """Class and message of each failed attempt, and what comes next; redacted."""
     job = enqueue(
         database.conn, "fail.always", {"password": "hunter2"}, headers={"x": "canary-7"}
     )
@@ -187,7 +187,7 @@ def test_log_lines_are_json_and_hold_the_failures_of_attempts_but_no_secret(
 def test_in_the_console_a_failed_attempt_shows_its_traceback(
     database: Database, workers: Workers
 ):
-    """U1: what a developer looks for; no colours where stderr is no terminal."""
+    """What a developer looks for; no colours where stderr is no terminal."""
     job = enqueue(database.conn, "fail.always", {"password": "hunter2"}, max_attempts=1)
     text = workers.run(redrive_log_format="console").log.read_text()
 
@@ -207,7 +207,6 @@ because KeyError: 'inner'
 def test_where_failures_are_encrypted_the_log_has_neither_message_nor_traceback(
     database: Database, workers: Workers, keys: Callable[..., Path]
 ):
-    """U1"""
     enqueue(database.conn, "fail.always", {"n": 1}, max_attempts=1)
     text = workers.run(
         redrive_log_format="console", redrive_encryption_keys_file=keys("old")

@@ -37,9 +37,7 @@ def suspended(
 ) -> tuple[Worker, int]:
     """Start a worker, silence it while it runs a job, return it and its stopped runner."""
     worker = workers(
-        url=proxy.url,
-        redrive_drain_timeout=3,
-        **{"redrive_heartbeat_ttl": TTL} | env,
+        url=proxy.url, redrive_drain_timeout=3, **{"redrive_heartbeat_ttl": TTL} | env
     )
     (start,) = wait_for(lambda: workers.starts(job))
     proxy.swallow = True
@@ -54,7 +52,7 @@ def reconnect(proxy: Proxy) -> None:
     proxy.refuse = False
 
 
-def test_c36_sigterm_ends_a_suspended_worker_and_its_runners(
+def test_sigterm_ends_a_suspended_worker_and_its_runners(
     database: Database, workers: Workers, proxy: Proxy
 ):
     job = enqueue(database.conn, "work.until-file", {"file": "go"})
@@ -64,10 +62,10 @@ def test_c36_sigterm_ends_a_suspended_worker_and_its_runners(
     wait_for(lambda: not alive(runner))
 
 
-def test_c36_a_suspended_runner_dies_with_its_supervisor(
+def test_a_suspended_runner_dies_with_its_supervisor(
     database: Database, workers: Workers, proxy: Proxy
 ):
-    """A runner that was stopped before it had asked to die with its parent stayed for ever."""
+    """A runner also dies if it is stopped before it has asked to die with its parent."""
     job = enqueue(database.conn, "work.until-file", {"file": "go"})
     worker, runner = suspended(workers, proxy, job)
     os.kill(runner, signal.SIGKILL)
@@ -81,7 +79,7 @@ def test_c36_a_suspended_runner_dies_with_its_supervisor(
 
 
 @pytest.mark.waits
-def test_c36_time_in_suspension_counts_towards_no_timeout(
+def test_time_in_suspension_counts_towards_no_timeout(
     database: Database, workers: Workers, proxy: Proxy
 ):
     """An async handler whose timeout had passed meanwhile was cancelled and charged for it."""
@@ -99,7 +97,7 @@ def test_c36_time_in_suspension_counts_towards_no_timeout(
     assert len(workers.starts(job)) == 1
 
 
-def test_c36_somebody_elses_sigcont_does_not_end_a_suspension(
+def test_somebody_elses_sigcont_does_not_end_a_suspension(
     database: Database, workers: Workers, proxy: Proxy
 ):
     job = enqueue(database.conn, "work.until-file", {"file": "go"})
@@ -109,10 +107,10 @@ def test_c36_somebody_elses_sigcont_does_not_end_a_suspension(
     wait_for(lambda: is_suspended(runner))
 
 
-def test_c36_a_long_suspension_ends_and_with_it_what_the_handler_holds(
+def test_a_long_suspension_ends_and_with_it_what_the_handler_holds(
     database: Database, workers: Workers, proxy: Proxy
 ):
-    """The handler's own connection works, so its transaction stayed open for ever."""
+    """The handler's own connection works; its transaction ends all the same."""
     job = enqueue(database.conn, "work.child-until-file", {"file": "go"})
     held = "select count(*) from pg_stat_activity where application_name = 'handler'"
     _, runner = suspended(workers, proxy, job, redrive_test_direct_url=database.url)

@@ -113,7 +113,7 @@ def test_every_answer_has_its_end(
 def test_an_answer_that_drips_ends_with_the_attempt(
     database: Database, workers: Workers, served: Endpoint
 ):
-    """S7: the deadline covers the whole answer, even if some bytes arrive often."""
+    """The deadline covers the whole answer, even if some bytes arrive often."""
     job = enqueue(database.conn, "to.drip", max_attempts=1)
 
     workers.run(
@@ -148,7 +148,7 @@ def test_an_endpoint_is_asked_again_no_sooner_than_it_says(
 def test_a_request_says_what_it_is_and_is_signed(
     database: Database, workers: Workers, served: Endpoint
 ):
-    """S11: two keys sign id, instant and body, and either signature verifies."""
+    """Two keys sign id, instant and body, and either signature verifies."""
     keys = [f"whsec_{base64.b64encode(os.urandom(32)).decode()}" for _ in range(2)]
     key = workers.home / "key"
     key.write_text("# the next one\n" + "\n".join(keys))
@@ -183,12 +183,7 @@ def test_a_request_says_what_it_is_and_is_signed(
         headers["redrive-kind"],
         headers["redrive-attempt"],
         headers["x-shop"],
-    ) == (
-        "application/json",
-        "to.200",
-        "1",
-        "1",
-    )
+    ) == ("application/json", "to.200", "1", "1")
     assert headers["idempotency-key"].startswith("k.")
     assert headers["webhook-id"] == headers["idempotency-key"].replace(".", "%2E")
     assert int(headers["redrive-job-id"]) in jobs
@@ -210,11 +205,11 @@ REFUSED = {
     },
     "holds no key": {"url": "http://127.0.0.1/", "signing_key_file": os.devnull},
     "key or certificate": {"url": "http://127.0.0.1/", "ca_file": "/nonexistent/ca"},
-    "is not a URL": {"url": "http://[::1/"},  # S20: it was a traceback
+    "is not a URL": {"url": "http://[::1/"},
     "host or port cannot be read": {"url": "http://127.0.0.1:65536/"},
     "must be ASCII": {"url": "http://127.0.0.1/\u202e"},
     "headers": {"url": "http://127.0.0.1/", "headers": {"X-Shop": "1\r\nHost: inner"}},
-    # S35: a second opinion where a request ends
+    # A second opinion where a request ends
     "is set by the worker itself": {
         "url": "http://127.0.0.1/",
         "headers": {"Transfer-Encoding": "chunked"},
@@ -244,24 +239,12 @@ REFUSED = {
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        "",
-        "Mail.Send",
-        "mail send",
-        "1",
-        "ma*il",
-        "**",
-        ".*",
-        "a\nb",
-        "\x1b[2J",
-        "é",
-        "k" * 64,
-    ],
+    ["", "mail send", "1", "ma*il", "**", ".*", "a\nb", "\x1b[2J", "é", "k" * 64],
 )
 def test_a_kind_that_no_job_can_have_is_refused_with_one_line(
     kind: str, tmp_path: Path
 ):
-    """S40: the target was accepted, and no job ever reached it."""
+    """The target was accepted, and no job ever reached it."""
     targets = {kind: {"url": "http://127.0.0.1/"}}
     file = tmp_path / "targets.yaml"
     file.write_text(
@@ -289,7 +272,7 @@ def test_kinds_and_prefixes_are_accepted(kind: str, tmp_path: Path):
 def test_a_target_that_is_not_allowed_is_refused_with_one_line(
     said: str, tmp_path: Path
 ):
-    """S11 and S20: each invalid target gets an error of one line."""
+    """Each invalid target gets an error of one line."""
     file = tmp_path / "targets.yaml"
     file.write_text(
         yaml.safe_dump(
@@ -419,7 +402,7 @@ def test_a_worker_does_not_start_with_a_host_that_is_not_allowed(
 def test_until_empty_waits_for_what_a_target_by_prefix_is_for(
     database: Database, workers: Workers, served: Endpoint
 ):
-    """U8: the worker ended too early, because a prefix names no kind."""
+    """The worker ended too early, because a prefix names no kind."""
     soon = database.value("select now() + interval '3 s'")
     enqueue(database.conn, "to.200", run_at=soon)
     file = workers.home / "targets.yaml"
@@ -447,7 +430,7 @@ HARMLESS = {"empty", "only a comment"}
 
 @pytest.mark.parametrize("name", KEYS)
 def test_a_key_that_would_not_protect_is_refused(name: str, tmp_path: Path):
-    """S11: a key has at least 24 bytes and is never shown."""
+    """A key has at least 24 bytes and is never shown."""
     key = tmp_path / "key"
     key.write_text(KEYS[name] + "\n")
 
@@ -464,7 +447,7 @@ def test_a_key_that_would_not_protect_is_refused(name: str, tmp_path: Path):
 
 
 def test_a_signature_is_that_of_the_specification(tmp_path: Path):
-    """S11: the example comes from the libraries of Standard Webhooks."""
+    """The example comes from the libraries of Standard Webhooks."""
     key = tmp_path / "key"
     key.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
@@ -506,7 +489,7 @@ def _called(
 
 
 def test_a_compressed_answer_is_not_inflated(tmp_path: Path, served: Endpoint):
-    """S7: 1,300 bytes that were compressed five times would inflate to 100 MB."""
+    """1,300 bytes that were compressed five times would inflate to 100 MB."""
     bomb()  # made before somebody waits for it
     call = _called(tmp_path, served.url("bomb"), allowed_hosts=["127.0.0.1"])
     tracemalloc.start()
@@ -531,7 +514,7 @@ def test_a_compressed_answer_is_not_inflated(tmp_path: Path, served: Endpoint):
 def test_a_name_that_leads_inwards_is_refused_unless_its_network_is_named(
     tmp_path: Path, served: Endpoint, networks: list[str], said: str | None
 ):
-    """S7: an allowed name is not enough, because DNS decides its address."""
+    """An allowed name is not enough, because DNS decides its address."""
     url = served.url("200").replace("127.0.0.1", "localhost")
     call = _called(
         tmp_path, url, allowed_hosts=["LOCALHOST"], allowed_networks=networks
@@ -546,7 +529,7 @@ def test_a_name_that_leads_inwards_is_refused_unless_its_network_is_named(
 def test_a_name_is_looked_at_whenever_it_is_connected_to(
     tmp_path: Path, served: Endpoint, monkeypatch: pytest.MonkeyPatch
 ):
-    """S7: DNS rebinding: no connection is made to the address of the second answer."""
+    """DNS rebinding: no connection is made to the address of the second answer."""
     answers = iter(["127.0.0.1", "127.0.0.2"])
     resolve = socket.getaddrinfo
     monkeypatch.setattr(
@@ -573,7 +556,7 @@ def test_a_name_is_looked_at_whenever_it_is_connected_to(
 def test_the_certificate_is_that_of_the_name_and_not_of_the_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, error: str | None
 ):
-    """S7: the certificate must match the name, although we connect to an address."""
+    """The certificate must match the name, although we connect to an address."""
     resolve = socket.getaddrinfo
     monkeypatch.setattr(
         socket,

@@ -137,7 +137,6 @@ def test_what_cannot_be_enqueued_cannot_be_tried_either() -> None:
 
 
 def test_a_job_is_in_the_queue_of_its_handler():
-    """U2."""
     assert run(jobs, "elsewhere").side_effects == [("queue", {"name": "far"})]
     assert run(jobs, "elsewhere", queue="near").side_effects == [
         ("queue", {"name": "near"})
@@ -145,8 +144,6 @@ def test_a_job_is_in_the_queue_of_its_handler():
 
 
 def test_within_an_event_loop_the_async_twin_is_named_and_works(database: Database):
-    """U10."""
-
     async def act() -> Outcome:
         with pytest.raises(RuntimeError, match=r"await run_async\(\.\.\.\)"):
             run(jobs, "typed", {"number": 1})
@@ -218,7 +215,6 @@ def undone(database: Database) -> Iterator[psycopg.Connection[Any]]:
 def test_a_handler_that_completes_its_job_is_tested_in_a_transaction_that_is_rolled_back(
     undone: psycopg.Connection[Any],
 ):
-    """U10."""
     outcome = run(ledger, "book", {"n": 7}, conn=undone, idempotency_key="k")
 
     assert outcome == Outcome("completed")
@@ -230,7 +226,6 @@ def test_a_handler_that_completes_its_job_is_tested_in_a_transaction_that_is_rol
 
 
 def test_what_a_handler_rolled_back_is_not_completed(undone: psycopg.Connection[Any]):
-    """U10."""
     outcome = run(ledger, "book", {"n": 7, "undo": True}, conn=undone)
 
     assert (outcome.outcome, outcome.error_class) == ("retried", "NotCommitted")
@@ -259,8 +254,6 @@ def url_of(database: Database, scheme: str = "postgresql") -> str:
 
 
 def test_every_connection_will_do(database: Database):
-    """U10."""
-
     async def on(conn: Any) -> None:
         using["conn"] = conn
         await enqueue(conn, "book.async", {"n": 2})
@@ -290,7 +283,6 @@ def test_every_connection_will_do(database: Database):
 
 
 def test_a_session_on_a_rolled_back_connection(database: Database):
-    """U10."""
     kept = Handlers()
 
     @kept.handle("mark", queue="marks")
@@ -377,7 +369,7 @@ def test_a_postgres_of_ones_own_has_the_schema_and_goes_with_its_block():
 
 
 def test_a_postgres_of_ones_own_does_not_outlive_a_process_that_is_killed():
-    """U10: a run of tests that CI kills leaves no server behind."""
+    """A run of tests that CI kills leaves no server behind."""
     program = (
         "import psycopg, time, redrive.testing as t\n"
         "with t.postgres() as url:\n"

@@ -81,9 +81,7 @@ def make_sleepers(
     return jobs, pair
 
 
-def test_c26_what_a_killed_runner_left_open_is_ended(
-    database: Database, workers: Workers
-):
+def test_what_a_killed_runner_left_open_is_ended(database: Database, workers: Workers):
     """Its own job need not wait for it either."""
     jobs, _ = make_sleepers(database, workers)
     wait_for(lambda: look.live(database) == 0)
@@ -95,7 +93,7 @@ def test_c26_what_a_killed_runner_left_open_is_ended(
     ] * len(jobs)
 
 
-def test_c26_what_is_not_ours_to_end_holds_up_its_own_job_alone(
+def test_what_is_not_ours_to_end_holds_up_its_own_job_alone(
     database: Database, workers: Workers
 ):
     """Every worker waited for the rows that the backends of a few killed runners had locked."""

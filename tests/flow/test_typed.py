@@ -56,7 +56,6 @@ def stored(database: Database) -> Any:
 
 
 def test_a_job_goes_to_the_queue_of_its_handler(database: Database, stored: Any):
-    """U2."""
     charge.enqueue(database.conn, Invoice(invoiceNo=17))
     charge.enqueue(database.conn, Invoice(invoiceNo=17), queue="slow")
     jobs.enqueue(database.conn, "invoice.charge", {"invoiceNo": 18})
@@ -199,7 +198,6 @@ def test_a_newer_payload_than_this_code_knows_is_left_to_those_who_know_it(
 
 
 def test_a_misspelt_option_or_kind_is_named_with_what_was_meant(database: Database):
-    """U11."""
     meant = r"enqueue\(\) got an unknown option 'idempotencykey'; did you mean 'idempotency_key'\?"
     with pytest.raises(TypeError, match=meant):
         charge.enqueue(database.conn, Invoice(invoiceNo=1), idempotencykey="k")  # type: ignore[call-arg]

@@ -158,7 +158,7 @@ class Run:
         """Start a campaign if none is active; one that waits for the broker is."""
         if self._value(LEFT) and not self._value(ACTIVE):
             plan = self._campaign("plan", "--where", "payload.back=true")["plan"]
-            why = ("--rate", str(RATE), "--now", "--yes", "--why", "a test of faults")
+            why = ("--rate", str(RATE), "--yes", "--why", "a test of faults")
             self._campaign("start", str(plan), *why)
 
     def _campaign(self, *arguments: str) -> Any:

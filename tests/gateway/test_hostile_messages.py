@@ -1,4 +1,4 @@
-"""Messages that somebody wrote to harm the gateway: none of them stops the others (S43)."""
+"""Messages that somebody wrote to harm the gateway: none of them stops the others."""
 
 import hashlib
 import struct

@@ -6,14 +6,14 @@ from typing import Any
 
 from redrive.database.connections.address import Address
 from redrive.database.connections.connect import connect
-from redrive.dead_letters import imports
-from redrive.gateway.batch import digest_of
-from redrive.gateway.file import RabbitMQ
-from redrive.gateway.intake import Intake
-from redrive.gateway.letters import letter_of
-from redrive.gateway.marks import Mark, digest
-from redrive.gateway.message import Death, Message
-from redrive.gateway.returns import returns
+from redrive.dead_letters.imports import store as imports
+from redrive.extras.gateway.batch import digest_of
+from redrive.extras.gateway.file import RabbitMQ
+from redrive.extras.gateway.intake import Intake
+from redrive.extras.gateway.letters import letter_of
+from redrive.extras.gateway.marks import Mark, digest
+from redrive.extras.gateway.message import Death, Message
+from redrive.extras.gateway.returns import returns
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 
@@ -62,7 +62,7 @@ def test_equal_messages_of_two_gateways_are_both_taken_in(database: Database) ->
 
 
 def test_a_forged_mark_makes_no_verdict(database: Database) -> None:
-    """S45: a publisher may know all of a mark but its token."""
+    """A publisher may know all of a mark but its token."""
     token, guessed = "a" * 32, "b" * 32
     with connect(database.url) as conn:
         take(conn, message(1))

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, LiteralString
@@ -281,8 +282,8 @@ def test_check_and_dry_run_name_a_broker_that_is_away(
             "url: holds a password",
         ),
         (
-            {"rabbitmq": {"A": {"queue": "q", "url": "amqp://h"}}},
-            "rabbitmq.A.name: must match",
+            {"rabbitmq": {"a b": {"queue": "q", "url": "amqp://h"}}},
+            "rabbitmq.a b.name: must match",
         ),
         ({"kafka": {}}, "kafka: Extra inputs are not permitted"),
     ],
@@ -294,3 +295,16 @@ def test_a_wrong_file_is_refused_by_field(
     assert ran.code == 64
     assert fault in ran.err
     assert "secret" not in ran.err
+
+
+def test_a_gateway_whose_port_is_taken_says_so(
+    sources: Sources, redrive: Redrive
+) -> None:
+    """Its intakes have not begun, so it does not wait for their end."""
+    file = str(sources(rabbitmq={"a": {"queue": "q", "url": "amqp://h"}}))
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = redrive("gateway", "--sources", file, REDRIVE_HTTP_PORT=port)
+
+    assert ran.code == 64
+    assert ran.err.startswith(f"redrive: REDRIVE_HTTP_PORT is {port}; it cannot be ")

@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 import pytest
 
 from redrive import enqueue
-from redrive.gateway import tables
+from redrive.extras.gateway import tables
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.gateway.broker import Broker, consumer
@@ -163,9 +163,13 @@ def test_an_encrypted_message_goes_back_as_it_was(
 
 
 def test_a_producer_cannot_send_a_message(
-    broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
+    broker: Broker,
+    queue: str,
+    file: Path,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
 ) -> None:
-    """S45"""
     forged = {"origin": {"queue": queue}, "form": "object"}
     enqueue(
         database.conn,
@@ -177,6 +181,12 @@ def test_a_producer_cannot_send_a_message(
     gateway(file)
     taken(database, 1)
     assert [state for _, _, state, _ in states(database)] == ["open"]
+    assert broker.waiting(queue) == 0
+
+    assert redrive(*SEND_BACK).code == 0
+    again = "select message from redrive.dead_letters where redrives = 1"
+    (message,) = wait_for(lambda: database.column(again))
+    assert "not imported" in message
     assert broker.waiting(queue) == 0
 
 
@@ -246,10 +256,7 @@ def test_a_message_that_comes_back_for_another_cause_is_in_a_group_of_its_own(
 
 @pytest.mark.usefixtures("one_letter")
 def test_a_message_that_comes_back_late_is_a_new_dead_letter(
-    broker: Broker,
-    queue: str,
-    redrive: Redrive,
-    database: Database,
+    broker: Broker, queue: str, redrive: Redrive, database: Database
 ) -> None:
     redrive(*SEND_BACK)
     wait_for(lambda: [s[3] for s in states(database)] == ["succeeded"])
@@ -268,10 +275,7 @@ def test_a_message_that_comes_back_late_is_a_new_dead_letter(
 
 @pytest.mark.usefixtures("one_letter")
 def test_a_queue_that_is_gone_is_named(
-    broker: Broker,
-    queue: str,
-    redrive: Redrive,
-    database: Database,
+    broker: Broker, queue: str, redrive: Redrive, database: Database
 ) -> None:
     with broker.channel() as channel:
         channel.queue_delete(queue)

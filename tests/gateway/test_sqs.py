@@ -10,6 +10,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from redrive.database.embedded import free_port
+from redrive.errors import SettingsError
+from redrive.extras.gateway.file import load
 from tests.cli.conftest import Redrive
 from tests.flow.harness import Worker, wait_for
 from tests.gateway.conftest import Gateway
@@ -197,3 +199,15 @@ def test_a_queue_that_is_gone_is_named(
     wait_for(lambda: len(letters(database)) == 2)
     shown = redrive("dlq", "show", str(letters(database)[0][0])).out
     assert "the queue does not exist" in shown
+
+
+def test_a_source_whose_client_is_not_installed_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway served its other sources, and tried this one again and again."""
+    file = tmp_path / "gateway.yaml"
+    file.write_text("sqs: {old: {queue_url: 'https://sqs.example/dead'}}")
+    monkeypatch.setattr("redrive.extras.gateway.file.find_spec", lambda _: None)
+
+    with pytest.raises(SettingsError, match=r"sqs.old needs boto3.*'redrive\[sqs\]'"):
+        load(file)

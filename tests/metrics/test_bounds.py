@@ -19,10 +19,10 @@ from redrive.observability.metrics import (
 )
 from redrive.rules.attempts.settlement import Outcome, Release
 from redrive.rules.times import DURATION_BUCKETS
-from redrive.worker.exchange import EPOCH, LaneClaim
+from redrive.worker.held import Batch, held_from
 from redrive.worker.protocol import Report, report_of
-from redrive.worker.supervisor.held import Batch, held_from
-from redrive.worker.supervisor.telemetry import OPERATIONS, RELEASES, Telemetry
+from redrive.worker.round_trip import EPOCH, LaneClaim
+from redrive.worker.telemetry import OPERATIONS, RELEASES, Telemetry
 
 KINDS = 100_000
 
@@ -148,7 +148,6 @@ def test_what_is_shown_at_0_is_all_that_the_code_says(
 
 
 def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
-    """C11"""
     telemetry = Telemetry(Metrics(), None)
     kinds = enumerate(("a", "a", "b"))
     rows = [(1, n, 1, 1, kind, "{}", None, EPOCH, 0.0) for n, kind in kinds]
@@ -173,7 +172,7 @@ def test_that_a_worker_is_too_old_for_a_kind_is_said_once_a_minute(caplog):
 
 
 def test_the_longest_timeout_that_a_worker_holds_is_shown_by_queue():
-    """O20: a queue of 45-minute jobs was taken for stalled, though their timeout is known."""
+    """A queue of 45-minute jobs was taken for stalled, though their timeout is known."""
     telemetry = Telemetry(Metrics(), "test", None)
     timeouts = {"slow": 3600.0, "quick": 30.0, "unknown": math.inf}
     inflight = {
@@ -198,7 +197,7 @@ def test_the_longest_timeout_that_a_worker_holds_is_shown_by_queue():
 def test_the_first_death_of_a_job_is_measured_from_its_enqueueing(
     extras: str | None, counted: int
 ):
-    """M11: nobody could tell how long jobs take until people learn of them."""
+    """Nobody could tell how long jobs take until people learn of them."""
     metrics = Metrics()
     telemetry = Telemetry(metrics, None)
     lane = LaneClaim(1, 3, EPOCH, 1, 1, 1)

@@ -24,11 +24,14 @@ from redrive.observability.stats import READ_SECONDS, DatabaseStats
 from redrive.worker import store
 from tests.factories import (
     claim,
+    claim_one,
     complete,
+    failure,
     make_job,
     make_jobs,
     make_limited_worker,
     make_worker,
+    settle,
     silence,
 )
 from tests.flow.harness import wait_for
@@ -133,7 +136,6 @@ def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
 def test_a_kind_that_no_live_worker_handles_is_shown_until_one_does(
     database: Database, reader
 ):
-    """C11"""
     stats = reader()
     series = 'redrive_jobs_unhandled{kind="report",queue="mail"}'
     worker = store.Registration("w", "1.0", 30.0, ["welcome"], ["mail"])
@@ -244,7 +246,7 @@ def test_the_exporter_reads_ahead_of_its_scrapes(database: Database, tmp_path: P
 def test_with_no_worker_up_the_exporter_folds_the_counters(
     database: Database, tmp_path: Path
 ):
-    """C8: while workers were scaled to zero, nobody did."""
+    """While workers were scaled to zero, nobody did."""
     database.rows(
         "select redrive.enqueue('a', queue => 'mail') from generate_series(1, 100)"
     )
@@ -323,7 +325,7 @@ def test_the_first_ending_of_a_kind_is_an_increase(database: Database, reader):
 def test_after_a_restore_every_exporter_shows_what_the_database_has(
     database: Database, reader
 ):
-    """O2: held up at 70, the figure hid the next twenty dead letters."""
+    """Held up at 70, the figure hid the next twenty dead letters."""
     stats = reader()
     database.rows(
         "insert into redrive.tallies values ('mail', 'welcome', 'enqueued', '', 900),"
@@ -339,7 +341,7 @@ def test_after_a_restore_every_exporter_shows_what_the_database_has(
 
 
 def test_a_lost_worker_counts_while_it_holds_jobs(database: Database, reader):
-    """O8: an idle one that was killed counted until somebody was there to forget it."""
+    """An idle one that was killed counted until somebody was there to forget it."""
     idle, busy = make_worker(database.conn, "idle"), make_worker(database.conn, "busy")
     make_jobs(database.conn, 1)
     jobs = claim(database.conn, busy)
@@ -402,7 +404,7 @@ def test_a_chore_that_never_ran_is_shown_only_with_an_interval(
 
 
 def test_limits_are_shown_without_keys_of_payloads(database: Database, reader):
-    """U15: those of one base stand together, however many keys and campaigns have their own."""
+    """Those of one base stand together, however many keys and campaigns have their own."""
     worker = make_limited_worker(database.conn, "emails", "customer:{c}")
     for name, slots in (
         ("emails", 2),
@@ -424,3 +426,67 @@ def test_limits_are_shown_without_keys_of_payloads(database: Database, reader):
     assert value(text, 'redrive_limit_slots_used{limit="customer:*"}') == 2
     assert value(text, 'redrive_limit_slots{limit="customer:*"}') is None
     assert "customer:17" not in text
+
+
+def let_fail(database: Database, kind: str, jobs: int, **said: str) -> None:
+    """Let jobs of a kind on the queue `mail` fail once, and wait for an hour."""
+    worker = make_worker(database.conn)
+    for _ in range(jobs):
+        make_job(database.conn, kind, queue="mail")
+    for _ in range(jobs):
+        job = claim_one(database.conn, worker)
+        fault = failure(**said)
+        assert settle(database.conn, worker, job, "retry", delay=3600, failure=fault)
+
+
+def test_failing_jobs_are_shown_by_category_and_their_main_cause_by_group(
+    database: Database, reader
+):
+    let_fail(database, "send", 2, category="transient", fingerprint="f1")
+    let_fail(database, "send", 1, category="auth", fingerprint="f2")
+    let_fail(database, "forged", 1, category="auth", fingerprint="f3; rm -rf /")
+    database.rows("select redrive.set_owner_v1('*', 'send', 'money', null, 'a', 'b')")
+
+    text = shown(reader())
+
+    where = 'kind="send",queue="mail"'
+    jobs = f'redrive_failing_jobs{{category="%s",{where}}}'
+    cause = (
+        f'redrive_failing_since_timestamp_seconds{{category="%s",group="%s",{where}}}'
+    )
+    first = database.value(
+        "select extract(epoch from min(at)) from redrive.failures where fingerprint = 'f1'"
+    )
+    assert value(text, jobs % "transient") == 2
+    assert value(text, jobs % "auth") == 1
+    assert value(text, cause % ("transient", "f1")) == pytest.approx(float(first))
+    assert value(text, cause % ("auth", "f2")) is None
+    assert (
+        'redrive_failing_jobs{category="auth",kind="forged",queue="mail"} 1.0' in text
+    )
+    assert "rm -rf" not in text, "people type the name of a group that an alert names"
+    assert value(text, 'redrive_owner{kind="send",owner="money",queue="mail"}') == 1
+    assert "redrive_failing_behind_breaker{" not in text
+
+
+def test_failing_jobs_behind_a_breaker_are_shown_while_it_is_open(
+    database: Database, reader
+):
+    let_fail(database, "send", 1)
+    store.register(
+        database.conn,
+        store.Registration(
+            "w", "1.0", 30.0, ["send"], ["mail"], depends_on={"send": ["smtp"]}
+        ),
+    )
+    series = 'redrive_failing_behind_breaker{breaker="smtp",kind="send"}'
+    for state, expected in (("open", 1), ("half_open", None), ("closed", None)):
+        database.rows("delete from redrive.breakers")
+        database.rows(
+            "insert into redrive.breakers (name, state) values ('smtp', %s)", state
+        )
+        database.rows(
+            "update redrive.snapshots set taken_at = '-infinity', body = '{}'"
+        )
+
+        assert value(again(reader()), series) == expected

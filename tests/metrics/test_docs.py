@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from redrive.worker.supervisor import telemetry
+from redrive.worker import telemetry
 from tools.docs_tables import events
 
 ROOT = Path(__file__).parents[2]
@@ -30,10 +30,7 @@ def test_log_lines_are_of_the_form_that_is_written():
     assert [
         set(line) >= {"time", "level", "logger", "event", "job", "kind"}
         for line in lines
-    ] == [
-        True,
-        True,
-    ]
+    ] == [True, True]
 
 
 def test_links_lead_to_files():

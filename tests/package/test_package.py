@@ -3,69 +3,31 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
 import tempfile
-import tomllib
 import zipfile
 from email import message_from_bytes
 from email.message import Message
-from functools import cache
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from redrive.testing import postgres
+from tests.package.conftest import (
+    BUILD,
+    HOME,
+    PYTHONS,
+    ROOT,
+    UV,
+    VERSION,
+    build,
+    interpreter,
+    run,
+)
 from tools.package import PARTS
 
-ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "build" / "package" / "bin"
-UV = Path(sys.executable).with_name("uv")
-HOME = "https://git.example/me/redrive"
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-PYTHONS = ("3.11", "3.12", "3.13")
-
 pytestmark = [pytest.mark.package, pytest.mark.xdist_group("package")]
-
-
-def run(*command: str | Path, **environment: str) -> str:
-    """Run a program with nothing of ours around it. Returns what it said."""
-    of_ours = ("MAKE", "MFLAGS", "PYTHON", "PYTEST", "REDRIVE_", "VIRTUAL_ENV")
-    inherited = {n: v for n, v in os.environ.items() if not n.startswith(of_ours)}
-    done = subprocess.run(
-        command,
-        env=inherited | environment,
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}:\n{done.stdout}"
-    return done.stdout
-
-
-def build(checkout: Path, output: Path) -> Path:
-    """Build wheel and sdist of a checkout. Returns the directory that they are in."""
-    command = [BUILD / "python", "-m", "tools.package", "--home", HOME]
-    command += ["--output", output]
-    subprocess.run(command, cwd=checkout, check=True, stdout=subprocess.DEVNULL)
-    return output
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with wheel and sdist, as a release has them."""
-    return build(ROOT, tmp_path_factory.mktemp("dist"))
-
-
-@pytest.fixture(scope="module")
-def wheel(built: Path) -> Path:
-    return built / f"redrive-{VERSION}-py3-none-any.whl"
 
 
 def held(wheel: Path) -> dict[str, bytes]:
@@ -104,7 +66,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {
         "redrive/py.typed",
         "redrive/sql/roles.sql",
-        "redrive/quickstart/.gitignore",
+        "redrive/extras/quickstart/project/.gitignore",
     } <= set(there)
 
 
@@ -154,29 +116,12 @@ def test_its_page_leads_to_the_files_of_its_release(wheel: Path) -> None:
     page = str(told.get_payload())
 
     assert f"]({HOME}/blob/v{VERSION}/docs/README.md)" in page
-    assert f"]({HOME}/raw/v{VERSION}/docs/overview.png)" in page
+    assert f"]({HOME}/raw/v{VERSION}/docs/console-group.png)" in page
     assert "](docs/" not in page
     assert f"Issues, {HOME}/issues" in told.get_all("Project-URL", [])
     assert {f"Programming Language :: Python :: {python}" for python in PYTHONS} <= set(
         told.get_all("Classifier", [])
     )
-
-
-@cache
-def interpreter(python: str) -> Path | None:
-    """A Python of this version that runs, wherever people have one."""
-    name = f"python{python}"
-    usual = shutil.which(name)
-    managed = (Path.home() / ".pyenv" / "versions").glob(f"*/bin/{name}")
-    for path in (*([Path(usual)] if usual else []), *managed):
-        if (
-            subprocess.run(
-                [path, "-c", ""], check=False, capture_output=True
-            ).returncode
-            == 0
-        ):
-            return path
-    return None
 
 
 @pytest.fixture(scope="module", params=PYTHONS)
@@ -238,4 +183,4 @@ def test_the_wheel_alone_runs_a_job_and_with_a_postgres_its_quickstart(
     run(UV, "pip", "install", "--quiet", "--python", alone / "python", everything)
     run(alone / "redrive", "quickstart", orders, "--force")
     said = run("make", "-C", orders, "demo")
-    assert "order 5: 50000 cents" in said.partition("2 redriven")[2]
+    assert "order 5: 500 cents" in said.partition("2 dead letters redriven")[2]

@@ -36,7 +36,6 @@ def shop(tmp_path: Path) -> Path:
 def test_replay_stops_where_it_failed_and_its_test_fails_until_the_fix(
     redrive: Redrive, database: Database, shop: Path
 ) -> None:
-    """U22."""
     letters = all_died(database, shop)
     wrong: dict[str, Any] = {}
     for kind, job in letters.items():

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from redrive.live_jobs import export as exports
-from redrive.live_jobs.reveal import reveal
+from redrive.jobs import export as exports
+from redrive.jobs.reveal import reveal
 from tests.cli.conftest import Redrive
 from tests.factories import claim_one, make_dead_letter, make_job, make_worker, settle
 from tests.postgres import Connection, Database

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from redrive.dry_run.bundle import read_bundle
-from redrive.dry_run.regression import test_source as source_of
+from redrive.extras.replay.bundle import read_bundle
+from redrive.extras.replay.regression import test_source as source_of
 from tests.cli.conftest import Redrive
 from tests.postgres import Database
 from tests.replay import apps
@@ -62,7 +62,7 @@ HUGE: dict[str, str] = {
 def test_a_bundle_that_is_huge_or_none_is_refused_with_one_line(
     redrive: Redrive, tmp_path: Path, name: str
 ) -> None:
-    """S42: depth ended in a traceback."""
+    """Depth ended in a traceback."""
     found = _replayed(redrive, tmp_path, HUGE[name])
 
     assert (found.code, found.err.count("\n")) == (64, 1), found.err[-500:]
@@ -94,7 +94,7 @@ def test_odd_values_of_a_bundle_are_no_traceback_of_ours(
     found = _replayed(redrive, tmp_path, json.dumps(bundle | ODD[name]))
 
     assert found.code in {1, 64}
-    assert "redrive/dry_run" not in found.out + found.err
+    assert "redrive/extras/replay" not in found.out + found.err
 
 
 def test_no_text_of_a_bundle_is_code_in_the_test_that_is_written(
@@ -109,7 +109,7 @@ def test_no_text_of_a_bundle_is_code_in_the_test_that_is_written(
     bundle.update(dict.fromkeys(names, BREAK_OUT))
     read = read_bundle(json.dumps(bundle).encode(), "it")
 
-    written = ast.walk(ast.parse(source_of(read, "app.jobs:jobs", read.seed)))
+    written = ast.walk(ast.parse(source_of(read, "app.jobs:jobs", read.seed, needs=())))
 
     assert "open" not in [node.id for node in written if isinstance(node, ast.Name)]
 
@@ -117,7 +117,7 @@ def test_no_text_of_a_bundle_is_code_in_the_test_that_is_written(
 def test_a_test_is_not_written_through_a_link(
     redrive: Redrive, bundle: dict[str, Any], tmp_path: Path
 ) -> None:
-    """S42: a link to a file that did not exist yet was followed."""
+    """A link to a file that did not exist yet was followed."""
     test = tmp_path / "test_it.py"
     test.symlink_to(tmp_path / "elsewhere")
 

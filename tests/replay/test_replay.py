@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from redrive.dry_run import replay
-from redrive.dry_run.bundle import Bundle
-from redrive.dry_run.scene import Request
+from redrive.extras.replay import replay
+from redrive.extras.replay.bundle import Bundle
+from redrive.extras.replay.scene import Request
 from redrive.rules.attempts.failure import made_up
 from redrive.rules.model import Category
 from tests.cli.conftest import Ran, Redrive
-from tests.factories import bury, claim_one, failure, make_job, make_worker
+from tests.factories import claim_one, failure, let_die, make_job, make_worker
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 from tests.replay import apps
@@ -54,7 +54,9 @@ def died(
     )
     make_job(database.conn, kind, payload)
     worker = make_worker(database.conn)
-    return bury(database.conn, worker, claim_one(database.conn, worker), failure=known)
+    return let_die(
+        database.conn, worker, claim_one(database.conn, worker), failure=known
+    )
 
 
 def everything(database: Database) -> list[Any]:
@@ -195,7 +197,11 @@ def test_no_call_leaves_the_sandbox_unless_it_is_asked_for(
         listening.accept()[0].close()
 
     assert refused.code == 1
-    assert "1 outgoing call refused: --no-sandbox lets them through" in refused.out
+    place = f"tests/replay/apps.py:{line_of(apps.call, 'socket')} in call"
+    assert (
+        f"{place} tried to connect to localhost:{port}; replay refuses connections;"
+        f" allow it with --allow localhost:{port}"
+    ) in refused.out
     assert (allowed.code, allowed.json["outcome"]) == (0, "completed")
 
 
@@ -225,7 +231,7 @@ def test_a_call_that_is_found_beside_the_start_of_the_attempt_counts(
     monkeypatch.setattr(replay._Lines, "next", late)
     found = replay.replay_confined(Request("tests.replay.apps:jobs", letter))
 
-    assert found.calls == 1
+    assert found.targets == ["localhost:9"]
 
 
 def test_a_process_that_dies_is_told(redrive: Redrive, database: Database) -> None:
@@ -278,6 +284,18 @@ def test_a_test_is_written_only_if_it_fails_for_the_same_reason(
     assert "s3cr3t" not in file.read_text()
     again = replayed(redrive, same, *options)
     assert (again.code, "exists; name another file" in again.err) == (64, True)
+
+
+def test_a_test_is_written_when_lines_were_added_above_the_failure(
+    redrive: Redrive, database: Database, tmp_path: Path
+) -> None:
+    file = tmp_path / "test_it.py"
+    moved = died(database, "order.book", {"lines": [{}]}, apps.book, "print")
+
+    found = replayed(redrive, moved, "--pytest", str(file))
+
+    assert (found.code, file.exists()) == (0, True), found
+    assert "in the same function, at another line" in found.out
 
 
 def test_no_test_is_written_from_a_bundle_with_secrets(

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from redrive.dead_letters.analysis.explain import MIN_DAYS
-from redrive.rules.dead_letters.explain import Base, Finding, Observed, explain
+from redrive.dead_letters.explain.answer import Base, Finding, Observed, explain
+from redrive.dead_letters.explain.facts import MIN_DAYS
 from redrive.rules.payloads.facts import facts_of
 
 DAY = 86_400.0

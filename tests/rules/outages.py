@@ -59,16 +59,6 @@ def redrive(policy: Policy, category: Category) -> Waits:
     return waits
 
 
-def before(chance: random.Random) -> Iterator[float]:
-    """Return the waits of Redrive's earlier default: 5 attempts, full jitter from 2 s."""
-    return (2.0 * 2**n * chance.random() for n in range(4))
-
-
-def before_targets(chance: random.Random) -> Iterator[float]:
-    """Return the waits of HTTP targets before: 8 attempts."""
-    return (2.0 * 2**n * chance.random() for n in range(7))
-
-
 def river(chance: random.Random) -> Iterator[float]:
     """Return attempt ** 4 seconds, 10 % more or less; 25 attempts.
 
@@ -181,8 +171,6 @@ def long_table() -> str:
         "lost": redrive(Policy(), Category.LOST),
         "other": redrive(Policy(), Category.OTHER),
         "auth, missing": redrive(Policy(), Category.AUTH),
-        "Redrive before": before,
-        "HTTP targets before": before_targets,
         **OTHERS,
     }
     rows: list[list[str] | None] = [["", *OUTAGES], None]

@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from redrive.rules.addresses import is_allowed
+from redrive.handlers.targets.addresses import is_allowed
 
 INWARD = """
     127.0.0.1 127.255.255.254 0.0.0.0 10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1
@@ -23,7 +23,7 @@ OUTWARD = """
 
 @pytest.mark.parametrize("address", INWARD.split())
 def test_an_inward_address_is_allowed_by_its_network_alone(address: str):
-    """S7 and S34: local, private, shared, reserved, metadata, however they are written."""
+    """Local, private, shared, reserved, metadata, however they are written."""
     assert not is_allowed(address, [])
     assert not is_allowed(
         address, [ip_network("203.0.113.0/24"), ip_network("2001:db8:1::/48")]

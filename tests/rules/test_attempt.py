@@ -1,4 +1,4 @@
-"""The ends of an attempt that no handler brings about: redrive.worker.runner.attempt."""
+"""The ends of an attempt that no handler brings about: redrive.worker.run.attempt."""
 
 import asyncio
 import base64
@@ -16,8 +16,8 @@ from redrive.handlers.targets.file import Target, Targets
 from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Release
 from redrive.rules.model import Reason
 from redrive.worker.protocol import Jobs, OpenBreakers, Work
-from redrive.worker.runner.attempt import Attempt
-from redrive.worker.runner.services import Services
+from redrive.worker.run.attempt import Attempt
+from redrive.worker.run.services import Services
 
 EXPIRED = '{"expires_in": -1}'
 NEWER = '{"headers": {"version": 2}}'
@@ -37,15 +37,16 @@ def walk(
     """Take one job through an attempt, as a slot would."""
 
     async def run() -> NotComplete | None:
-        services = Services(handlers, 1, sent.append, {"pod": "p1"}, keyring)
+        services = Services(handlers, sent.append, {"pod": "p1"}, keyring)
         if breakers is not None:
             services.dependencies.learn(breakers)
         work = Work(17, deliveries or attempt, attempt, kind, payload, extras, 1)
         task = asyncio.current_task()
         assert task is not None
-        settlement = await Attempt(
-            services, task, Jobs(7, ["default"], [work]), work, time.monotonic_ns()
-        ).run()
+        batch = Jobs(7, ["default"], [work])
+        one = Attempt(services, batch, work, time.monotonic_ns())
+        one.task = task
+        settlement = await one.run()
         services.close()
         return settlement
 
@@ -127,7 +128,7 @@ def test_a_job_for_a_newer_runner_is_given_back(
     "job", [{"kind": "nobody.knows.it"}, {"kind": "mail", "extras": NEWER}]
 )
 def test_it_is_offered_ever_more_rarely(handlers: Handlers, job: dict[str, Any]):
-    """C11: about as long as it has waited, and never much more than an hour."""
+    """About as long as it has waited, and never much more than an hour."""
     delays = []
     for deliveries in (1, 2, 4, 9, 32):
         settlement = walk(handlers, **job, deliveries=deliveries)
@@ -142,7 +143,7 @@ def test_it_is_offered_ever_more_rarely(handlers: Handlers, job: dict[str, Any])
 def test_a_version_that_never_comes_is_not_waited_for_for_ever(
     handlers: Handlers, started: list[str], version: int
 ):
-    """S14: any producer could make a job that was given back for ever."""
+    """Any producer could make a job that was given back for ever."""
     extras = f'{{"headers": {{"version": {version}}}}}'
     last, end = (walk(handlers, "mail", extras=extras, deliveries=n) for n in (32, 33))
 
@@ -201,7 +202,7 @@ def _targets(home: Path, count: int) -> Targets:
 
 @pytest.mark.parametrize("count", [2, 33])
 def test_what_a_runner_was_given_is_in_no_failure(tmp_path: Path, count: int):
-    """S2, S9: keys of payloads, signing keys and tokens of targets were quoted."""
+    """Keys of payloads, signing keys and tokens of targets were quoted."""
     jobs = Handlers()
     keyring = Keyring(read_keys(f"new {_key(201)}\nold {_key(202)}", "X"))
     register(jobs, _targets(tmp_path, count), slots=1)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.rules.dead_letters.campaign import (
+from redrive.dead_letters.campaigns.pace import (
     AHEAD_SECONDS,
     GOING,
     IN_FLIGHT,
@@ -128,7 +128,7 @@ def test_a_share_below_the_limit_goes_through(places: list[int]) -> None:
 @pytest.mark.parametrize(
     ("limit", "one_in"), [(0.1, 33), (0.1, 12), (0.01, 200), (0.3, 4)]
 )
-def test_c28_a_share_below_the_limit_goes_through_however_many_end_at_once(
+def test_a_share_below_the_limit_goes_through_however_many_end_at_once(
     step: int, limit: float, one_in: int
 ) -> None:
     """3 % of 30,000 died again: it aborted after 1,533, for `the latest hundred` were 1,520."""
@@ -153,7 +153,7 @@ def test_c28_a_share_below_the_limit_goes_through_however_many_end_at_once(
     st.sampled_from([0.01, 0.1, 0.3]),
     st.sampled_from([None, 50.0, 900.0]),
 )
-def test_c28_what_turns_bad_stops_early_however_many_end_at_once(
+def test_what_turns_bad_stops_early_however_many_end_at_once(
     seed: int, limit: float, rate: float | None
 ) -> None:
     """Three times the limit die from the 10,000th on: the next look or two notice it."""
@@ -187,7 +187,7 @@ def test_each_step_of_the_ramp_is_at_most_twice_the_one_before() -> None:
 
 @pytest.mark.parametrize("rate", [0.2, 1.0, 5.0, 47.0, 900.0])
 def test_a_healthy_campaign_keeps_its_rate_across_a_pause(rate: float) -> None:
-    """U5: after a pause of 15 s ten jobs ran within 35 ms."""
+    """After a pause of 15 s ten jobs ran within 35 ms."""
     tried = queue(rate=rate, matched=int(rate * 600))
     while tried.seen.state is not State.RUNNING:
         tried.advance(2.0)
@@ -222,10 +222,10 @@ LATE = st.floats(0.0, 60.0) | st.floats(0.0, 0.5) | st.floats(0.0, 3.0)
     st.floats(0.1, 1000.0),
     st.sampled_from([0, 3]),
 )
-def test_c37_no_second_has_more_than_the_rate_whatever_pauses(
+def test_no_second_has_more_than_the_rate_whatever_pauses(
     steps: list[tuple[float, bool]], rate: float, canaries: int
 ) -> None:
-    """C37: a campaign at 100/s had 150 and 162 due within one second, 27 s after a pause."""
+    """A campaign at 100/s had 150 and 162 due within one second, 27 s after a pause."""
     tried = queue(rate=rate, canaries=canaries, matched=10_000_000)
     for seconds, runs in steps:
         before = tried.seen.fed
@@ -238,7 +238,7 @@ def test_c37_no_second_has_more_than_the_rate_whatever_pauses(
 
 
 @given(st.floats(0.1, 1000.0), st.lists(st.floats(0.1, 0.95), min_size=3, max_size=20))
-def test_c37_a_campaign_reaches_its_rate_with_steps_at_any_time(
+def test_a_campaign_reaches_its_rate_with_steps_at_any_time(
     rate: float, waits: list[float]
 ) -> None:
     """Nothing is lost while each step comes before what was put back has run out."""
@@ -253,7 +253,7 @@ def test_c37_a_campaign_reaches_its_rate_with_steps_at_any_time(
 
 
 @given(st.floats(0.0, 5.0))
-def test_c37_one_that_is_resumed_has_no_second_schedule(pause: float) -> None:
+def test_one_that_is_resumed_has_no_second_schedule(pause: float) -> None:
     """What was put back before it was paused is still to run."""
     tried = queue(rate=50.0, canaries=0)
     tried.advance(0.0)
@@ -337,10 +337,7 @@ def test_deaths_abort_it_also_while_a_breaker_is_open() -> None:
 
 @pytest.mark.parametrize(
     ("recoveries", "state"),
-    [
-        ({"smtp": 4, "bank": 9}, State.WAITING),
-        ({"smtp": 5}, State.ABORTED),
-    ],
+    [({"smtp": 4, "bank": 9}, State.WAITING), ({"smtp": 5}, State.ABORTED)],
 )
 def test_a_breaker_that_opens_again_and_again_aborts_it(
     recoveries: dict[str, int], state: State

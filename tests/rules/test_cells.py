@@ -142,7 +142,9 @@ def test_what_a_cell_points_to_is_refused_by_its_name(tmp_path: Path) -> None:
             load(databases=path, cell=cell).address().read()
         said.append(str(refused.value))
 
-    assert said[0].startswith("REDRIVE_DATABASES: cell eu: url does not parse; ")
+    assert said[0].startswith(
+        "REDRIVE_DATABASES: cell eu: url has the parameter 'bogus'"
+    )
     assert said[1].startswith(
         f"REDRIVE_DATABASES: cell us: url_file is {tmp_path / 'x'}; it cannot be"
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from redrive import Handlers
 from redrive.errors import InvalidJob
-from redrive.rules.scheduling.concurrency import check_templates, of_rate, per_second
+from redrive.rules.concurrency import check_templates, of_rate, per_second
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_a_handler_may_have_such_a_limit(template: str) -> None:
     "templates",
     [
         "emails",
-        ["Emails"],
+        ["1emails"],
         ["a:"],
         ["{tenant}"],
         ["a:{"],

@@ -1,5 +1,6 @@
 """What a handler cannot be declared with is refused where it stands, in words that name it."""
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -72,3 +73,41 @@ def test_two_handlers_of_a_kind_are_named_by_module_and_line():
         f"kind 'report' has two handlers: {here}.{name}.<locals>.report (line {first}),"
         f" and {here}.{name}.<locals>.send (line {send.__code__.co_firstlineno})"
     )
+
+
+async def asynchronous(payload: dict[str, Any]) -> AsyncIterator[int]:
+    yield 1
+
+
+def generator(payload: dict[str, Any]) -> Iterator[int]:
+    yield 1
+
+
+class Yielding:
+    """A function that is an object."""
+
+    def __call__(self, payload: dict[str, Any]) -> Iterator[int]:
+        yield 1
+
+
+@pytest.mark.parametrize("function", [asynchronous, generator, Yielding()])
+def test_a_function_whose_call_would_run_nothing_is_refused(function: Any):
+    jobs = Handlers()
+    said = r"must not have `yield`"
+
+    with pytest.raises(ValueError, match=f"the handler of 'mail' {said}"):
+        jobs.handle("mail")(function)
+    with pytest.raises(ValueError, match=f"mail: on_expired {said}"):
+        jobs.handle("mail", on_expired=function)
+    with pytest.raises(ValueError, match=f"on_dead {said}"):
+        Handlers(on_dead=function)
+
+
+def test_a_schedule_whose_function_would_run_nothing_is_refused():
+    jobs = Handlers()
+
+    with pytest.raises(ValueError, match=r"the handler of 'report' must not have"):
+
+        @jobs.every("@daily")
+        def report() -> Iterator[int]:
+            yield 1

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redrive.dead_letters.edit import patch as edit
 from redrive.errors import InvalidJob
-from redrive.rules.payloads import edit
 
 PRECISE = '{"a":0.1234567890123456789012345,"b":1.10,"n":118059162071741130342400000}'
 SHOWN = {"card": "[redacted]", "lines": [{"x": 1}, {"x": 2}], "n": 1}

@@ -180,7 +180,7 @@ def test_a_payload_opens_in_its_own_job_only():
 @pytest.mark.parametrize("name", Whose._fields)
 @pytest.mark.parametrize("other", ["another", None])
 def test_a_payload_that_moved_is_refused_header_and_all(name: str, other: str | None):
-    """S10: with its header it could be given to another tenant, queue or key, and ran."""
+    """With its header it could be given to another tenant, queue or key, and ran."""
     envelope, headers = _sealed()
 
     with pytest.raises(Undecryptable, match="moved"):
@@ -188,7 +188,7 @@ def test_a_payload_that_moved_is_refused_header_and_all(name: str, other: str | 
 
 
 def test_a_payload_that_is_bound_to_less_is_refused():
-    """S10: whoever has the key could have sealed it; it names no job."""
+    """Whoever has the key could have sealed it; it names no job."""
     for salt in ("salt", "2.1.random", "2.1.random.digest", ""):
         unbound = RING.seal(b"{}", "payload", "charge", salt)
         with pytest.raises(Undecryptable, match="for another job: it was moved"):
@@ -199,7 +199,7 @@ RECORD = {"message": SECRET, "detail": {}}
 
 
 def test_a_record_that_moved_is_refused():
-    """S10: a failure or a side effect opened in any delivery of its job, and so as another's."""
+    """A failure or a side effect opened in any delivery of its job, and so as another's."""
     envelope = RING.seal_record(RECORD, "failure", 7, 3)
 
     assert RING.open_record(envelope, "failure", 7, 3) == RECORD
@@ -212,7 +212,7 @@ def test_a_record_that_moved_is_refused():
 
 
 def test_a_record_of_no_delivery_is_refused():
-    """S10: it could be shown as another's."""
+    """It could be shown as another's."""
     unbound = RING.seal(json.dumps(RECORD).encode(), "failure", "7")
     with pytest.raises(Undecryptable, match="for another delivery: it was moved"):
         RING.open_record(unbound, "failure", 7, 3)
@@ -230,7 +230,7 @@ def test_a_record_that_is_sealed_again_keeps_what_is_beside_it():
 def test_a_keyring_that_others_may_read_or_change_is_refused(
     tmp_path, monkeypatch, mode: int
 ):
-    """S10: of a mounted Secret, 0440 and root's, the group may read; all else is a mistake."""
+    """Of a mounted Secret, 0440 and root's, the group may read; all else is a mistake."""
     path = tmp_path / "keys"
     path.write_text(f"k1 {KEY}")
     (tmp_path / "mounted").symlink_to(path)

@@ -30,7 +30,7 @@ def _harmless(text: str) -> bool:
 
 
 def test_every_character_of_the_categories_is_spelled_out():
-    """S19: of this Python's Unicode; C0, C1, bidirectional, zero-width."""
+    """Of this Python's Unicode; C0, C1, bidirectional, zero-width."""
     found = [
         chr(code)
         for code in range(sys.maxunicode + 1)
@@ -57,14 +57,14 @@ def test_a_text_is_shown_with_what_cannot_be_seen_in_it(text: str, shown: str):
 
 @given(TEXTS)
 def test_json_means_the_same_and_tables_keep_to_their_lines(text: str):
-    """S19: one function for both."""
+    """One function for both."""
     assert json.loads(escaped(json.dumps(text, ensure_ascii=False))) == text
     assert _harmless(escaped(text))
     assert escaped_lines(text).count("\n") == text.count("\n")
 
 
 def test_no_output_passes_them_on(capsys: pytest.CaptureFixture[str]):
-    """S19: `--json` let C1, bidi and zero-width through, tables and logs all but C0 and C1."""
+    """`--json` let C1, bidi and zero-width through, tables and logs all but C0 and C1."""
     emit({HOSTILE: [HOSTILE]})
     table(("message",), [(HOSTILE,)])
     record = logging.LogRecord("redrive.x", 30, "", 0, "said %s", (HOSTILE,), None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from redrive.rules.dead_letters.explain import (
+from redrive.dead_letters.explain.answer import (
     Base,
     Condition,
     Finding,
@@ -15,7 +15,7 @@ from redrive.rules.dead_letters.explain import (
     sentence,
     shown,
 )
-from redrive.rules.dead_letters.significance import fisher, g_test
+from redrive.dead_letters.explain.significance import fisher, g_test
 from redrive.rules.payloads.facts import UNREAD, Mark
 from tests.rules.incidents import INCIDENTS, Incident, run, verdict
 

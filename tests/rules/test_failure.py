@@ -2,9 +2,11 @@
 
 import json
 import random
+import string
 import sys
 import time
 import uuid
+from typing import Any
 
 import asyncpg
 import psycopg
@@ -25,6 +27,7 @@ from redrive.rules.attempts.failure import (
     safe_text,
 )
 from redrive.rules.model import Category, Failure
+from redrive.worker.run.services import EXAMPLES
 
 SECRET = "hunter2-canary"
 
@@ -398,7 +401,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_is_a_number_whatever_its_form(number: str):
-    """C21: 2,000 failures of four causes made ten groups."""
+    """2,000 failures of four causes made ten groups."""
     assert normalise(f"of {number} in stock ({number}) 2026-11-22") == (
         "of <n> in stock (<n>) <n>-<n>-<n>"
     )
@@ -408,7 +411,6 @@ def test_a_number_is_a_number_whatever_its_form(number: str):
     st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**30), 10**30)
 )
 def test_every_number_that_python_writes_is_one_placeholder(number: float):
-    """C21."""
     for text in (
         str(number),
         repr(number),
@@ -417,3 +419,46 @@ def test_every_number_that_python_writes_is_one_placeholder(number: float):
         f"{number:.2f}",
     ):
         assert normalise(f"expected {text}, got less") == "expected <n>, got less"
+
+
+def test_a_deep_stack_of_a_library_keeps_the_frames_of_the_application() -> None:
+    def handler() -> None:
+        deep: dict[str, Any] = {"__name__": "driver"}
+        source = "def call(n):\n    return call(n - 1) if n else 1 / 0\n"
+        exec(compile(source, "<driver>", "exec"), deep)  # no own frames
+        deep["call"](MAX_FRAMES * 2)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        handler()
+
+    stack = describe(caught.value, "order.book").detail["stack"]
+    own = [frame["function"] for frame in stack if frame["own"]]
+    assert own[-1] == "handler"
+    assert len(stack) <= MAX_FRAMES
+    assert stack[-1]["function"] == "call"
+
+
+@pytest.mark.parametrize("letter", string.ascii_lowercase)
+def test_outer_frames_are_kept_whatever_their_module_is_called(letter: str) -> None:
+    scope: dict[str, Any] = {"__name__": f"{letter}hop.jobs"}
+    source = "def book():\n    check()\n\ndef check():\n    1 / 0\n"
+    exec(compile(source, "/srv/app/jobs.py", "exec"), scope)
+    with pytest.raises(ZeroDivisionError) as caught:
+        scope["book"]()
+    caught.value.__traceback__ = caught.value.__traceback__.tb_next
+
+    stack = describe(caught.value, "order.book").detail["stack"]
+    assert [frame["function"] for frame in stack] == ["book", "check"]
+
+
+def test_handlers_of_the_demo_count_as_code_of_an_application() -> None:
+    scope: dict[str, Any] = {"__name__": "redrive.extras.demo.shop"}
+    exec(compile("def book():\n    1 / 0\n", "/srv/app/shop.py", "exec"), scope)
+    with pytest.raises(ZeroDivisionError) as caught:
+        scope["book"]()
+    caught.value.__traceback__ = caught.value.__traceback__.tb_next
+
+    shown = describe(caught.value, "order.book", own=EXAMPLES).detail["stack"]
+    hidden = describe(caught.value, "order.book").detail["stack"]
+    assert [frame["own"] for frame in shown] == [True]
+    assert hidden == []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from redrive.rules.dead_letters.fixes import (
+from redrive.dead_letters.groups.fixes import (
     fixed_among,
     fixes_of,
     is_fixed,
@@ -110,7 +110,9 @@ def test_the_lowest_version_with_the_fix_is_named():
 
 def test_a_version_that_has_died_cannot_have_the_fix():
     assert fixes_of(["1.4.2", " 1.3.9"], ["1.4.1", "3f2a91c"]) == ["1.3.9", "1.4.2"]
-    with pytest.raises(ValueError, match=r"in: the group has died in 1\.4\.3 already"):
+    with pytest.raises(
+        ValueError, match=r"in: the group has failed in 1\.4\.3 already"
+    ):
         fixes_of(["1.4.2"], ["1.4.3"])
     with pytest.raises(ValueError, match="in: give 1 to 20 versions, not 0"):
         fixes_of([], [])

@@ -14,11 +14,11 @@ from redrive.rules.attempts.policy import Policy, decide_loss
 from redrive.rules.attempts.releases import put_off_suspect
 from redrive.rules.attempts.settlement import DeadLetter, Outcome, Release, Retry
 from redrive.rules.model import Category, Claimed, Reason
+from redrive.worker.held import Batch, Claim, ClaimedJob
+from redrive.worker.kinds import KnownKinds
+from redrive.worker.processes.breakers import MAX_REFUNDS, Breakers, Standing
+from redrive.worker.processes.crash import Crash, decide_crash
 from redrive.worker.protocol import Dependency, Kind, Report
-from redrive.worker.supervisor.held import Batch, Claim, ClaimedJob
-from redrive.worker.supervisor.kinds import KnownKinds
-from redrive.worker.supervisor.runners.breakers import MAX_REFUNDS, Breakers, Standing
-from redrive.worker.supervisor.runners.crashes.crash import Crash, decide_crash
 
 LOST = made_up("RunnerLost", "killed", Category.LOST, "k")
 COUNT = st.integers(1, 10)
@@ -49,7 +49,7 @@ def _held(
 def test_nobody_dies_of_a_process_that_others_were_in(
     attempt: int, losses: int, most: int, max_losses: int
 ):
-    """C3: whatever its losses and attempts; max_attempts=1 was dead at once."""
+    """Whatever its losses and attempts; max_attempts=1 was dead at once."""
     policy = Policy(max_attempts=most, max_losses=max_losses)
 
     assert decide_loss(
@@ -86,7 +86,7 @@ def test_whoever_was_alone_in_the_process_killed_it(
 def test_an_innocent_of_a_dead_runner_gets_its_last_attempt_back(
     crash: Crash, was_running: bool
 ):
-    """C3: one with max_attempts=1 was dead, or a suspect."""
+    """One with max_attempts=1 was dead, or a suspect."""
     held = _held(extras='{"max_attempts": 1}')
 
     assert decide_crash(
@@ -118,7 +118,7 @@ def test_what_a_handler_calls_secret_is_known_of_its_job_whatever_became_of_its_
 def test_suspects_that_there_is_no_room_for_come_back_in_bounded_time(
     after: float, ahead: int, jitter: float
 ):
-    """C4: they were kept, and more than 20 of them ended all claiming."""
+    """They were kept, and more than 20 of them ended all claiming."""
     assert (
         after + 0.5
         <= put_off_suspect("suspect", after, ahead, jitter).delay
@@ -138,7 +138,7 @@ def test_suspects_that_there_is_no_room_for_come_back_in_bounded_time(
 def test_only_refunds_of_breakers_count_against_a_job(
     deliveries: int, refunds: int | None, is_refunded: bool
 ):
-    """C16: after 20 snoozes, or a few redrives, the attempt was no longer refunded."""
+    """After 20 snoozes, or a few redrives, the attempt was no longer refunded."""
     breakers = Breakers()
     breakers.configure([Dependency("mail")], {"k": ("mail",)})
     breakers._standing["mail"] = Standing("open", time.monotonic() + 5)
@@ -150,8 +150,8 @@ def test_only_refunds_of_breakers_count_against_a_job(
 
 
 @pytest.mark.parametrize("asked", [0.0, 3600.0])
-def test_m9_a_refund_keeps_the_time_for_which_a_job_was_retried(asked: float):
-    """M9: with a Retry-After, a refund gave the job its whole window back."""
+def test_a_refund_keeps_the_time_for_which_a_job_was_retried(asked: float):
+    """With a Retry-After, a refund gave the job its whole window back."""
     breakers = Breakers()
     breakers.configure([Dependency("mail")], {"k": ("mail",)})
     breakers._standing["mail"] = Standing("open", time.monotonic() + 5)

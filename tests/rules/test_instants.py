@@ -2,7 +2,7 @@
 
 import pytest
 
-from redrive.rules.scheduling.instants import duration
+from redrive.rules.instants import duration
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ from redrive.rules.scheduling.instants import duration
     ],
 )
 def test_a_duration_has_its_two_largest_units(seconds: float, text: str):
-    """M11: "191 min" makes people calculate."""
+    """ "191 min" makes people calculate."""
     assert duration(seconds) == text

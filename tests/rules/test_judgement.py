@@ -22,12 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from redrive import Cancel, GiveUp, Retry, Rule, Snooze
 from redrive.rules.attempts import settlement
-from redrive.rules.attempts.categories import (
-    Evidence,
-    category_of,
-    evidence_of,
-    judge,
-)
+from redrive.rules.attempts.categories import Evidence, category_of, evidence_of, judge
 from redrive.rules.attempts.failure import MAX_RETRY_AFTER, describe, read_retry_after
 from redrive.rules.attempts.known_failures import BY_CLASS, BY_SQLSTATE, BY_STATUS
 from redrive.rules.attempts.policy import (
@@ -463,8 +458,8 @@ def test_a_wait_lies_between_half_a_ceiling_and_all_of_it_at_any_attempt(
     assert ceiling / 2 <= delay(policy, attempt, jitter, category) <= ceiling <= cap
 
 
-def test_m1_a_retry_is_not_made_at_once():
-    """M1: full jitter began at 0, so that attempts were used up within a second."""
+def test_a_retry_is_not_made_at_once():
+    """Full jitter began at 0, so that attempts were used up within a second."""
     policy = Policy(backoff=8, backoff_cap=8)
     assert [delay(policy, 1, j) for j in (0.0, 0.25, 0.5, 0.999)] == [
         4,
@@ -549,7 +544,7 @@ def test_what_the_other_side_asks_for_is_never_undercut(
 
 
 def test_jobs_that_were_throttled_together_come_back_one_by_one():
-    """C22: all of them returned in the instant that Retry-After named."""
+    """All of them returned in the instant that Retry-After named."""
     failure = _failure(Category.THROTTLED, retry_after=120.0)
     endings = [
         decide(Claimed("k", 3), failure, Policy(backoff=4), n / 10) for n in range(10)

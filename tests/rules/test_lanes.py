@@ -1,22 +1,22 @@
 """Which lanes a worker asks for jobs, and in which order."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive.worker.exchange import START, Lane, LaneClaim, Place, lane_arrays
-from redrive.worker.supervisor.claiming.lanes import (
+from redrive.worker.claim.lanes import (
     AGING_SHARE,
+    FRONT_SHARE,
     LATE_COMMIT,
+    MOST_FRONTS,
     LaneBook,
     sweep_pause,
 )
-from redrive.worker.supervisor.polling import (
-    JUST_AFTER_SECONDS,
-    Polling,
-)
+from redrive.worker.polling import JUST_AFTER_SECONDS, Polling
+from redrive.worker.round_trip import START, Lane, LaneClaim, Place, lane_arrays
 
 A, B, URGENT = Lane(0, "a", 0), Lane(0, "b", 0), Lane(-5, "c", 0)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -24,6 +24,21 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def lane_claim(lane_no: int | None, upto: datetime | None, jobs: int = 5) -> LaneClaim:
     return LaneClaim(lane_no, jobs, upto, 2, 7, 7)
+
+
+def learn(
+    book: LaneBook, lane: Lane | None, upto: datetime | None, now: float = 1.0
+) -> bool:
+    """Make a claim that found jobs in `lane`; None: it found nothing in any lane."""
+    request = book.request(1, 5, now)
+    lane_no = None if lane is None else request.lanes.index(lane) + 1
+    return book.learn(request, [lane_claim(lane_no, upto)], 0.001)
+
+
+def place(book: LaneBook, lane: Lane = A) -> Place:
+    """Return where the next scan of `lane` starts."""
+    request = book.request(1, 5, 1.0)
+    return request.places[request.lanes.index(lane)]
 
 
 def served(
@@ -36,7 +51,7 @@ def served(
         request, left, found = book.request(1, want, 1.0), want, []
         taken.append({})
         for number, lane in enumerate(request.lanes, 1):
-            if left and waiting[lane]:
+            if left and waiting.get(lane):
                 taken[-1][lane] = min(left, waiting[lane])
                 waiting[lane] -= taken[-1][lane]
                 left -= taken[-1][lane]
@@ -52,6 +67,48 @@ def test_urgent_lanes_come_first_and_equal_ones_in_turn():
 
     assert taken[:2] == [{URGENT: 5}, {URGENT: 1, A: 4}]
     assert taken[2:] == [{B: 5}, {A: 5}, {B: 5}, {A: 5}]
+
+
+def test_jobs_that_come_back_go_before_a_backlog_of_their_priority():
+    later = Lane(5, "a", 0)
+    taken = served({A: 99, A.front: 7, later.front: 5, URGENT: 5}, 4)
+
+    assert taken[:3] == [{URGENT: 5}, {A.front: 5}, {A.front: 2, A: 3}]
+    assert later.front not in taken[3]
+
+
+def test_a_flood_of_jobs_that_come_back_leaves_every_fourth_claim_to_the_others():
+    """A limit that is larger than all slots together wakes a job for each one that ends."""
+    taken = served({A: 10**6, A.front: 10**9, B: 10**6}, 20 * FRONT_SHARE)
+    by_lane = Counter(lane for claim in taken for lane in claim)
+
+    assert by_lane[A.front] == 60
+    assert by_lane[A] == by_lane[B] == 10
+
+
+def test_jobs_that_come_back_to_tenants_take_turns():
+    """A tenant with thousands of them does not delay the one of another tenant."""
+    loud, quiet = Lane(0, "a", 1), Lane(0, "a", 2)
+    taken = served({loud.front: 10**6, quiet.front: 1, quiet: 99}, 2)
+
+    assert {lane for claim in taken for lane in claim} == {loud.front, quiet.front}
+
+
+def test_a_front_lane_is_looked_at_although_no_look_has_found_it():
+    """A job that this worker settles may wake the next one, which is claimed at once."""
+    book = LaneBook(None)
+    book.replace([(A, None), (B.front, None)], 0.0, 0.001)
+
+    assert set(book.request(1, 5, 1.0).lanes) == {A, A.front, B.front}
+    assert book.known == {A, B.front}
+
+
+def test_of_many_lanes_few_are_looked_at_in_vain():
+    """Each empty front lane costs every claim a search."""
+    book = LaneBook(None)
+    book.replace([(Lane(0, "a", n), None) for n in range(500)], 0.0, 0.001)
+
+    assert len(book.request(1, 5, 1.0).lanes) == 500 + MOST_FRONTS
 
 
 def test_a_low_priority_gets_one_in_sixteen_claims_of_a_flood():
@@ -85,9 +142,10 @@ def test_nothing_ages_while_claims_look_at_all_lanes():
     book.replace([(later, None), (URGENT, None)], 0.0, 0.001)
     for n in range(40):
         request = book.request(1, 5, 1.0)
-        assert request.lanes == [URGENT, later]
+        assert [lane for lane in request.lanes if not lane.is_front] == [URGENT, later]
+        urgent = request.lanes.index(URGENT) + 1
         rest = [] if n % (AGING_SHARE - 1) else [lane_claim(None, NOON, 0)]
-        book.learn(request, [lane_claim(1, NOON), *rest], 0.001)
+        book.learn(request, [lane_claim(urgent, NOON), *rest], 0.001)
 
 
 def test_a_tenant_with_many_jobs_delays_another_by_a_claim_for_each_lane():
@@ -100,14 +158,14 @@ def test_a_tenant_with_many_jobs_delays_another_by_a_claim_for_each_lane():
 def test_a_scan_goes_on_where_the_lane_has_been_claimed_and_a_sweep_looks_before_it():
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
-    first = book.request(1, 5, 1.0)
-    is_any_busy = book.learn(first, [lane_claim(1, NOON)], 0.001)
-    second = book.request(1, 5, time.monotonic() - 1)
-    third = book.request(1, 5, time.monotonic() + 60)
+    first = book.request(1, 5, 1.0), place(book)
+    is_any_busy = learn(book, A, NOON)
+    second = book.request(1, 5, time.monotonic() - 1), place(book)
+    third = book.request(1, 5, time.monotonic() + 60), place(book)
 
-    assert (first.from_start, list(first.places)) == (None, [START])
-    assert (second.from_start, list(second.places)) == (False, [Place(NOON, 2, 7)])
-    assert (third.from_start, list(third.places)) == (None, [Place(NOON, 2, 7)])
+    assert (first[0].from_start, first[1]) == (None, START)
+    assert (second[0].from_start, second[1]) == (False, Place(NOON, 2, 7))
+    assert (third[0].from_start, third[1]) == (None, Place(NOON, 2, 7))
     assert not is_any_busy
 
 
@@ -126,12 +184,10 @@ def test_who_got_ready_asks_for_what_would_be_asked_for():
     ready, other = books = LaneBook(None), LaneBook(None)
     changes: list[Callable[[LaneBook], object]] = [
         lambda book: book.replace([(A, None)], 0.0, 0.001),
-        lambda book: book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001),
+        lambda book: learn(book, A, NOON),
         lambda book: book.replace([(A, None), (B, None), (URGENT, None)], 0.1, 0.101),
-        lambda book: book.learn(book.request(1, 5, 1.0), [lane_claim(2, NOON)], 0.001),
-        lambda book: book.learn(
-            book.request(1, 5, 1.0), [lane_claim(None, NOON)], 0.001
-        ),
+        lambda book: learn(book, B, NOON),
+        lambda book: learn(book, None, NOON),
         lambda book: book.start_over(),
     ]
     for change in changes:
@@ -150,31 +206,28 @@ def test_who_got_ready_asks_for_what_would_be_asked_for():
 def test_a_lane_that_others_claim_from_keeps_its_place():
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
-    book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001)
+    learn(book, A, NOON)
 
-    assert book.learn(book.request(1, 5, 1.0), [lane_claim(1, None)], 0.001)
-    assert list(book.request(1, 5, 1.0).places) == [Place(NOON, 2, 7)]
+    assert learn(book, A, None)
+    assert place(book) == Place(NOON, 2, 7)
 
 
 def test_what_nobody_claims_is_walked_by_the_sweep_alone():
-    """C11: jobs that nobody handles were walked by every poll."""
+    """Jobs that nobody handles were walked by every poll."""
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
-    book.learn(book.request(1, 5, 1.0), [lane_claim(None, NOON)], 0.001)
+    learn(book, None, NOON)
 
-    assert list(book.request(1, 5, 1.0).places) == [Place(NOON - LATE_COMMIT, 0, 0)]
+    assert place(book) == Place(NOON - LATE_COMMIT, 0, 0)
 
 
 def test_a_clock_that_goes_back_leaves_no_job_behind_a_place():
-    """C17"""
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
-    book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001)
-    book.learn(
-        book.request(1, 5, 1.0), [lane_claim(None, NOON - timedelta(hours=1))], 0.001
-    )
+    learn(book, A, NOON)
+    learn(book, None, NOON - timedelta(hours=1))
 
-    assert list(book.request(1, 5, 1.0).places) == [START]
+    assert place(book) == START
 
 
 def test_a_lane_that_was_busy_until_its_turn_came_is_not_busy():
@@ -191,10 +244,10 @@ def test_the_places_of_one_connection_are_not_those_of_the_next():
     """The server may have forgotten the claims that they were true of."""
     book = LaneBook(None)
     book.replace([(A, None)], 0.0, 0.001)
-    book.learn(book.request(1, 5, 1.0), [lane_claim(1, NOON)], 0.001)
+    learn(book, A, NOON)
     book.start_over()
 
-    assert list(book.request(1, 5, 1.0).places) == [START]
+    assert place(book) == START
 
 
 def test_nothing_is_asked_without_lanes_or_room():
@@ -285,7 +338,6 @@ def test_a_sweep_that_found_only_late_jobs_is_followed_by_another():
     book.replace([(A, None)], 0.0, 0.001)
     now = time.monotonic()
     for upto, is_due in ((NOON, False), (NOON, True), (NOON + timedelta(1), False)):
-        request = book.request(1, 5, now + 60)
-        book.learn(request, [lane_claim(1, upto)], 0.001)
+        learn(book, A, upto, now + 60)
 
         assert (book.request(1, 5, time.monotonic()).from_start is None) == is_due

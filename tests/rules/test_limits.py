@@ -104,10 +104,10 @@ def test_what_just_fits_is_taken():
 
 FIELDS = {
     "kind": [
-        *("", "A", "1a", "a" * 64, "a b", "a'", "%I", "é", "a\n", "\u202ea", "аdmin"),
+        *("", "1a", "a" * 64, "a b", "a'", "%I", "é", "a\n", "\u202ea", "аdmin"),
         *(None, 7, b"a"),
     ],
-    "queue": ["", "A", "a;drop", "a" * 64, "a\n", None, 7],
+    "queue": ["", "a;drop", "a" * 64, "a\n", None, 7],
     "idempotency_key": ["", "x" * 256, "a\0", "\ud800", 7, b"k", "$unique:0"],
     "delay": [-1, 1e12, "", "10m", timedelta(-1)],
     "unique_for": [0, -1, 1e12, "1h"],

@@ -1,10 +1,10 @@
-"""Load of a worker: redrive.rules.scheduling.load."""
+"""Load of a worker: redrive.worker.claim.load."""
 
 from itertools import product
 
 import pytest
 
-from redrive.rules.scheduling.load import Load, load_of
+from redrive.worker.claim.load import Load, load_of
 
 NAMES = (
     "has_jobs",

@@ -16,10 +16,10 @@ from redrive.observability.metrics import Metrics
 from redrive.observability.sampling import IN_FULL, MAX_SORTS, WINDOW_SECONDS, Sampler
 from redrive.rules.attempts.failure import describe
 from redrive.rules.attempts.settlement import Outcome
-from redrive.worker.exchange import EPOCH, LaneClaim
+from redrive.worker.held import Batch, ClaimedJob, held_from
 from redrive.worker.protocol import Report
-from redrive.worker.supervisor.held import Batch, ClaimedJob, held_from
-from redrive.worker.supervisor.telemetry import Telemetry
+from redrive.worker.round_trip import EPOCH, LaneClaim
+from redrive.worker.telemetry import Telemetry
 
 CANARY = "canary-5f1e2d9c"
 OTHER = "of-the-environment-77"
@@ -56,7 +56,7 @@ def raised() -> logging.LogRecord:
 def test_no_traceback_has_a_secret_of_a_message_or_of_a_local(
     raised: logging.LogRecord, formatter: type[ConsoleFormatter | JsonFormatter]
 ) -> None:
-    """U1: `exc_info` went out as Python prints it."""
+    """`exc_info` went out as Python prints it."""
     text = formatter({OTHER}).format(raised)
 
     assert "RuntimeError: no answer to password=[redacted]" in text
@@ -166,7 +166,7 @@ def failed(job: int, message: str) -> tuple[ClaimedJob, Report]:
 def test_of_a_storm_the_first_failures_of_each_sort_are_logged_and_the_rest_counted(
     written: list[logging.LogRecord],
 ) -> None:
-    """U1: 10 k failures a second must cost the worker next to nothing."""
+    """10 k failures a second must cost the worker next to nothing."""
     telemetry = Telemetry(Metrics(), None)
     for job in range(1, 1001):
         telemetry.ended(*failed(job, "the first bug"))

@@ -1,6 +1,6 @@
 """A dead letter of another system says where to look for it there."""
 
-from redrive.rules.dead_letters.origin import origin
+from redrive.dead_letters.origin import origin
 
 
 def test_the_place_and_the_id_of_a_message():

@@ -18,7 +18,19 @@ from redrive.rules.attempts import settlement
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.model import Category, Failure, Reason
 from redrive.worker.channel import Channel
-from redrive.worker.exchange import EPOCH, LaneClaim
+from redrive.worker.drain import LAST_SECONDS, Drain
+from redrive.worker.held import Batch, ClaimedJob, held_from
+from redrive.worker.kinds import KnownKinds
+from redrive.worker.polling import Polling
+from redrive.worker.processes.capacity import (
+    AHEAD_SECONDS,
+    MAX_AHEAD_SECONDS,
+    MOST_AHEAD,
+    Capacity,
+)
+from redrive.worker.processes.dispatch import Dispatch
+from redrive.worker.processes.held_jobs import HeldJobs
+from redrive.worker.processes.runner_process import RunnerProcess
 from redrive.worker.protocol import (
     Done,
     Ended,
@@ -32,27 +44,10 @@ from redrive.worker.protocol import (
     read_extras,
     report_of,
 )
+from redrive.worker.round_trip import EPOCH, LaneClaim
+from redrive.worker.settle.settlements import PendingSettlements, SettlementBatch
 from redrive.worker.shared_state import RING, Running, SharedState
-from redrive.worker.supervisor.claiming.settlements import (
-    PendingSettlements,
-    SettlementBatch,
-)
-from redrive.worker.supervisor.drain import LAST_SECONDS, Drain
-from redrive.worker.supervisor.held import Batch, ClaimedJob, held_from
-from redrive.worker.supervisor.kinds import KnownKinds
-from redrive.worker.supervisor.polling import (
-    Polling,
-)
-from redrive.worker.supervisor.runners.dispatching.capacity import (
-    AHEAD_SECONDS,
-    MAX_AHEAD_SECONDS,
-    MOST_AHEAD,
-    Capacity,
-)
-from redrive.worker.supervisor.runners.dispatching.dispatch import Dispatch
-from redrive.worker.supervisor.runners.process.held_jobs import HeldJobs
-from redrive.worker.supervisor.runners.process.runner_process import RunnerProcess
-from redrive.worker.supervisor.telemetry import Telemetry
+from redrive.worker.telemetry import Telemetry
 
 FAILURE = Failure("ValueError", "no", Category.OTHER, "f" * 16, {"stack": [1]})
 NEW_YEAR = datetime(2030, 1, 1, tzinfo=UTC)
@@ -206,6 +201,15 @@ def test_a_shared_state_remembers_the_last_completions():
     shared.close()
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux has files without a place"
+)
+def test_a_shared_state_needs_no_writable_directory(monkeypatch: pytest.MonkeyPatch):
+    """A container may have none: no /tmp, no home."""
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    SharedState(3).close()
+
+
 WRITER = """
 import sys
 from redrive.worker.shared_state import SharedState
@@ -350,7 +354,7 @@ def test_jobs_are_fetched_ahead_by_half_of_what_may_be_and_only_from_a_backlog()
 
 
 def test_a_worker_that_waits_for_its_turn_fetches_more_ahead():
-    """C38: 100 workers claimed 30 jobs at a time, and each claim costs as much as 50 jobs."""
+    """100 workers claimed 30 jobs at a time, and each claim costs as much as 50 jobs."""
     capacity, idle = Capacity(4), runner()
     idle.held.speed.per_second = 20 / AHEAD_SECONDS
     free = {}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.worker.supervisor.polling import (
+from redrive.worker.polling import (
     LANE_WAIT_MS,
     MAX_BUSY_TURN_SECONDS,
     MAX_LANE_WAIT_MS,
@@ -179,7 +179,7 @@ def test_a_busy_lane_is_tried_again_later_if_a_turn_takes_long():
 
 
 def test_a_claim_waits_for_its_turn_as_long_as_turns_take():
-    """C38: 100 workers gave up after 50 ms, and each vain claim cost as much as a claim."""
+    """100 workers gave up after 50 ms, and each vain claim cost as much as a claim."""
     polling = Polling(100.0)
     polling.others = 99
     at_first = polling.lane_wait_ms(100.0)

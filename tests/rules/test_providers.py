@@ -93,7 +93,7 @@ def test_there_are_more_than_two_hundred_providers():
 
 @pytest.mark.parametrize("shape", BARE)
 def test_a_credential_is_known_by_its_form(shape: str):
-    """S29: of 300 forms, 137 more were legible wherever nothing named them."""
+    """Of 300 forms, 137 more were legible wherever nothing named them."""
     legible = {name for name, secret in SAMPLES.items() if _survives(shape, secret)}
 
     assert legible - NO_FORM - PUBLIC == set()
@@ -101,7 +101,6 @@ def test_a_credential_is_known_by_its_form(shape: str):
 
 @pytest.mark.parametrize("shape", NAMED)
 def test_a_credential_beside_a_name_is_hidden_whatever_its_form(shape: str):
-    """S29."""
     alone = {n: s for n, s in SAMPLES.items() if not s.startswith("https://")}
 
     assert {name for name, secret in alone.items() if _survives(shape, secret)} == set()

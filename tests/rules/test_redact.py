@@ -42,7 +42,7 @@ from tests.rules.secrets_table import (
 
 
 def test_a_key_that_sounds_secret_hides_its_value():
-    """S9: keys."""
+    """Keys."""
     shown = [
         key
         for key in KEYS
@@ -55,12 +55,12 @@ def test_a_key_that_sounds_secret_hides_its_value():
 
 
 def test_other_keys_do_not():
-    """S9: what sounds like a secret, and is none."""
+    """What sounds like a secret, and is none."""
     assert redact(dict.fromkeys(OTHER_KEYS, "x")) == dict.fromkeys(OTHER_KEYS, "x")
 
 
 def test_a_name_and_its_value_side_by_side_are_a_key_too():
-    """S9: as Kubernetes and HTTP write them."""
+    """As Kubernetes and HTTP write them."""
     pair = {"name": "DB_PASSWORD", "value": CANARY}
 
     assert redact({"env": [pair]}) == {
@@ -76,11 +76,7 @@ def test_declared_keys_are_secret_at_any_depth():
     assert secret_values(
         {"a": {"patient": ["1234", {"x": CANARY}, 98765, True, None, "abc"]}},
         {"patient"},
-    ) == {
-        "1234",
-        CANARY,
-        "98765",
-    }
+    ) == {"1234", CANARY, "98765"}
 
 
 def test_text_in_a_payload_is_looked_through_as_well():
@@ -106,7 +102,7 @@ def _shown(shapes: list[str]) -> list[str]:
 
 
 def test_credentials_in_text_are_hidden():
-    """S9: texts."""
+    """Texts."""
     assert _shown(TEXTS) == []
     inside = [
         repr(("no", shape)) for shape in TEXTS
@@ -116,7 +112,7 @@ def test_credentials_in_text_are_hidden():
 
 
 def test_letters_that_are_not_what_they_seem_hide_no_name():
-    """S9: full-width letters, look-alikes, invisible characters."""
+    """Full-width letters, look-alikes, invisible characters."""
     assert _shown(DISGUISED) == []
     assert scrub("no answer from \uff54\uff4f\uff4b\uff45\uff4e:8080").endswith(":8080")
     assert redact({"p\u0430ss\u200bw\uff4frd": "x"}) == {
@@ -125,7 +121,7 @@ def test_letters_that_are_not_what_they_seem_hide_no_name():
 
 
 def test_what_is_a_secret_by_its_looks_is_hidden():
-    """S9: credentials."""
+    """Credentials."""
     found = {scrub(f"before {secret} after") for secret in CREDENTIALS}
 
     assert found == {f"before {HIDDEN} after"}
@@ -138,7 +134,7 @@ def test_what_is_a_secret_by_its_looks_is_hidden():
 
 
 def test_ordinary_failures_stay_as_they_are():
-    """S9: no false hit."""
+    """No false hit."""
     messages = set(ordinary())
 
     assert {text: scrub(text) for text in messages if scrub(text) != text} == {}
@@ -168,7 +164,7 @@ def test_scrubbing_twice_is_scrubbing_once(shapes: list[str]):
 
 
 def test_a_cut_answer_keeps_the_deep_redaction():
-    """S9: JSON that was cut anywhere, or is none."""
+    """JSON that was cut anywhere, or is none."""
     secret = {
         "token": {"of": [{"a": "Zx9-a"}, {"b": ["Zx9-b", "Zx9-c"]}], "c": "Zx9-d"}
     }
@@ -181,7 +177,7 @@ def test_a_cut_answer_keeps_the_deep_redaction():
 
 
 def test_a_secrets_copy_under_another_key_is_hidden():
-    """S9: and so is one in a text beside it."""
+    """And so is one in a text beside it."""
     payload = {
         "token": CANARY,
         "again": CANARY,
@@ -198,7 +194,7 @@ def test_a_secrets_copy_under_another_key_is_hidden():
 
 
 def test_what_a_process_knows_is_hidden_where_it_reappears():
-    """S9: the environment, and the passwords of its URLs; no words, and no paths."""
+    """The environment, and the passwords of its URLs; no words, and no paths."""
     environment = {
         "STRIPE_KEY_FILE": "/secrets/stripe",
         "SMTP_PASSWORD": "mail-4711-x",
@@ -247,7 +243,7 @@ def test_a_secret_cut_by_a_bound_leaves_no_piece_of_itself():
 
 
 def test_more_secrets_than_can_be_sought_hide_the_text_whole():
-    """S6: 28,000 texts under one key and a long message took 9.4 s, and the loop with them."""
+    """28,000 texts under one key and a long message took 9.4 s, and the loop with them."""
     payload = {"token": [f"secret number {n}" for n in range(28_000)]}
     secrets = secret_values(payload)
 
@@ -256,7 +252,7 @@ def test_more_secrets_than_can_be_sought_hide_the_text_whole():
 
 
 def test_what_is_sought_in_a_text_is_bounded():
-    """S6: ways of writing the secrets, times the text."""
+    """Ways of writing the secrets, times the text."""
     secrets = {f"sécret/number {n}" for n in range(MAX_SECRETS)}
 
     assert scrub("x " * 20, secrets) == "x " * 20
@@ -264,7 +260,7 @@ def test_what_is_sought_in_a_text_is_bounded():
 
 
 def test_a_long_secret_is_found_by_its_beginning():
-    """S6: and S9: so that one whose end was cut off is found, too."""
+    """A credential whose end was cut off is found, too."""
     secret = "".join(f"{n:03}/" for n in range(100))
 
     for length in (MAX_SECRETS, 399, 400):
@@ -297,7 +293,7 @@ def _seconds(text: str) -> float:
 
 
 def test_the_time_is_linear_in_the_text():
-    """S6: whatever it is made of."""
+    """Whatever it is made of."""
     assert [piece for piece in _HOSTILE if not _is_linear(piece)] == []
 
 
@@ -327,7 +323,7 @@ def _rereads(form: str) -> list[str]:
 
 
 def test_no_form_reads_a_text_again_at_each_place_where_it_may_begin():
-    """S30: 16 KB of `-eyJaaa` took 0.5 s, and four times as much took 8 s."""
+    """16 KB of `-eyJaaa` took 0.5 s, and four times as much took 8 s."""
     forms = credentials._KNOWN_FORMS.split(" | ")  # as they are written
 
     assert {form for form in forms if _rereads(form)} == set()
@@ -336,7 +332,7 @@ def test_no_form_reads_a_text_again_at_each_place_where_it_may_begin():
 
 
 def test_a_signed_token_is_found_behind_others_that_are_none():
-    """S30: a form that reads on swallows what follows."""
+    """A form that reads on swallows what follows."""
     for token in (
         "eyJhbGciOiJub25lIn0.eyJzdWIiOiIxIn0.",
         "eyAiYWxnIjoiSFMyNTYi.eyAic3ViIjoxfQ.x",
@@ -462,7 +458,7 @@ def test_no_value_comes_out_of_a_driver(
     ],
 )
 def test_nor_out_of_psycopg2(database: Database, statement: str, sqlstate: str):
-    """S9: its errors say pgcode where psycopg's say sqlstate."""
+    """Its errors say pgcode where psycopg's say sqlstate."""
     database.conn.execute("create table u (email text unique)")
     values = (CANARY,) * statement.count("%s")
     with (

@@ -1,13 +1,13 @@
-"""M6 and M8: what a handler may say about redrives, and what the supervisor learns."""
+"""What a handler may say about redrives, and what the supervisor learns."""
 
 from typing import Any
 
 import pytest
 
 from redrive import Handlers, Heal
-from redrive.worker.runner.loop import _kind  # pyright: ignore[reportPrivateUsage] # its message
+from redrive.worker.kinds import KnownKinds
+from redrive.worker.run.loop import _kind  # pyright: ignore[reportPrivateUsage] # its message
 from redrive.worker.store import RedriveTerms
-from redrive.worker.supervisor.kinds import KnownKinds
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,16 @@ from redrive.worker.supervisor.kinds import KnownKinds
         ),
     ],
 )
-def test_m6_m8_an_option_that_cannot_be_is_refused(
+def test_an_option_that_cannot_be_is_refused(
     options: dict[str, Any], fault: str
 ) -> None:
-    """M6, M8: when the handler is declared, with the field and the rule."""
+    """When the handler is declared, with the field and the rule."""
     with pytest.raises(ValueError, match=fault):
         Handlers().handle("a.b", **options)
 
 
-def test_m6_m8_the_supervisor_learns_what_handlers_say() -> None:
-    """M6, M8: a kind below a prefix has terms of its own, if only the usual ones."""
+def test_the_supervisor_learns_what_handlers_say() -> None:
+    """A kind below a prefix has terms of its own, if only the usual ones."""
     jobs = Handlers()
     for kind, options in {
         "charge": {"redrive_rate": 5},

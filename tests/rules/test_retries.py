@@ -1,9 +1,12 @@
 """Default retries by category, the window of a policy, and how explicit values combine."""
 
+import random
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from redrive import Policy, Retry
 from redrive.rules.attempts import settlement
@@ -43,11 +46,7 @@ DEFAULT = {
     "invalid": (1, None),
     "bug": (1, None),
 }
-FIVE = {
-    "transient": (5, None),
-    "throttled": (5, None),
-    "lost": (5, None),
-}
+FIVE = {"transient": (5, None), "throttled": (5, None), "lost": (5, None)}
 HOURLY = {
     "transient": (None, HOUR),
     "throttled": (None, HOUR),
@@ -94,10 +93,10 @@ HOURLY = {
         ),
     ],
 )
-def test_m1_explicit_limits_replace_the_defaults_of_their_categories(
+def test_explicit_limits_replace_the_defaults_of_their_categories(
     policy: Policy, of_job: int | None, expected: dict[str, Any]
 ):
-    """M1: the only default was 5 attempts within 15 to 30 seconds."""
+    """The only default was 5 attempts within 15 to 30 seconds."""
     assert _limits(policy, of_job) == expected
 
 
@@ -136,8 +135,8 @@ def _ends_after(policy: Policy, failure: Failure) -> tuple[int, float, Any]:
         retried_for, attempt = _retried_for(ending), attempt + 1
 
 
-def test_m9_a_retry_that_would_begin_after_the_window_is_not_made():
-    """M9: only the producer could limit a job's time."""
+def test_a_retry_that_would_begin_after_the_window_is_not_made():
+    """Only the producer could limit a job's time."""
     policy = Policy(window=timedelta(hours=1))
 
     attempts, retried_for, death = _ends_after(policy, _failure())
@@ -149,8 +148,8 @@ def test_m9_a_retry_that_would_begin_after_the_window_is_not_made():
 
 
 @pytest.mark.parametrize("signal", [None, Retry(after=0), Retry(after=-1)])
-def test_m9_a_window_ends_retries_without_a_wait(signal: Retry | None):
-    """M9: they were retried without an end, thousands of times a minute."""
+def test_a_window_ends_retries_without_a_wait(signal: Retry | None):
+    """They were retried without an end, thousands of times a minute."""
     policy = Policy(window=10, backoff=0)
     ends = list[Any]()
     for retried_for in (0.0, 9.0, 10.0):
@@ -166,7 +165,7 @@ def test_m9_a_window_ends_retries_without_a_wait(signal: Retry | None):
     assert len(planned(policy, Category.TRANSIENT)) == 10
 
 
-def test_m1_the_default_retries_a_transient_failure_for_two_days():
+def test_the_default_retries_a_transient_failure_for_two_days():
     attempts, retried_for, death = _ends_after(Policy(), _failure())
 
     assert 60 < attempts < 80
@@ -203,3 +202,61 @@ def test_a_rule_that_says_retry_has_the_patience_of_an_outage():
 
     assert _ends_after(Policy(), insisted)[0] > 60
     assert _ends_after(Policy(max_attempts=3), insisted)[0] == 3
+
+
+LIVES = [
+    (Policy(), "transient"),
+    (Policy(), "other"),
+    (Policy(), "auth"),
+    (Policy(window=timedelta(hours=1)), "transient"),
+    (Policy(window=timedelta(hours=1)), "other"),
+    (Policy(max_attempts=20), "throttled"),
+    (Policy(max_attempts=20, backoff=1, backoff_cap=4), "transient"),
+    (Policy(max_attempts=9, same_failure_limit=4), "other"),
+    (Policy(window=60, backoff=0), "transient"),
+    (Policy(attempts={"transient": 4}), "transient"),
+]
+
+
+@pytest.mark.parametrize(("policy", "category"), LIVES)
+@given(chance=st.randoms(use_true_random=False))
+def test_no_job_dies_before_its_last_failure_has_said(
+    policy: Policy, category: str, chance: random.Random
+):
+    failure = _failure(category)
+    retried_for, attempt, elapsed = 0.0, 1, 0.0
+    foretold: list[float] = []
+    while True:
+        job = Claimed(
+            "k", attempt, retried_for=retried_for, streak=attempt - 1, fingerprint="f"
+        )
+        ending = decide(job, failure, policy, chance.random())
+        if not isinstance(ending, settlement.Retry):
+            break
+        foretold.append(elapsed + ending.failure.detail["lasts"])
+        elapsed += ending.delay
+        retried_for, attempt = _retried_for(ending), attempt + 1
+
+    assert foretold
+    assert all(at <= elapsed + 1e-6 for at in foretold)
+
+
+def test_a_job_with_the_default_policy_is_known_to_live_for_most_of_two_days():
+    ending = decide(Claimed("k", 1), _failure(), Policy(), 0.5)
+
+    assert isinstance(ending, settlement.Retry)
+    assert 46 * HOUR < ending.failure.detail["lasts"] <= 48 * HOUR
+
+
+def test_a_job_that_expires_is_known_to_live_until_its_next_attempt():
+    ending = decide(Claimed("k", 1, expires_in=HOUR), _failure(), Policy(), 0.0)
+
+    assert isinstance(ending, settlement.Retry)
+    assert ending.failure.detail["lasts"] == int(ending.delay)
+
+
+def test_nothing_is_foretold_if_the_handler_chooses_its_waits():
+    ending = decide_signal(Claimed("k", 1), Retry(after=5), _failure(), Policy(), 0.5)
+
+    assert isinstance(ending, settlement.Retry)
+    assert "lasts" not in ending.failure.detail

@@ -4,7 +4,7 @@ import pytest
 
 from redrive.errors import SettingsError
 from redrive.settings import load
-from redrive.worker.supervisor.runners.process.environment import handed_over
+from redrive.worker.processes.environment import handed_over
 
 WORKERS = {
     "PATH": "/bin",
@@ -36,7 +36,7 @@ OWN = {"PATH", "LC_ALL", "PYTHONPATH", "OTEL_SERVICE_NAME", "REDRIVE_ENCRYPTION_
 def test_runners_get_what_is_named_and_no_secret_by_a_pattern(
     setting: str | None, given: set[str]
 ):
-    """S21: all of it was inherited."""
+    """All of it was inherited."""
     names = load(runner_env=setting).runner_env_names()
 
     assert handed_over(WORKERS, names) == {name: WORKERS[name] for name in given}

@@ -1,4 +1,4 @@
-"""What a secret scanner finds is hidden: its maintained rules are the yardstick of ours (S9)."""
+"""What a secret scanner finds is hidden: its maintained rules are the yardstick of ours."""
 
 import re
 from typing import Any
@@ -50,7 +50,7 @@ def test_no_rule_is_left_out_without_a_reason():
 )
 @given(data=st.data())
 def test_what_a_scanner_finds_is_hidden(name: str, data: Any):
-    """S9: GitHub, GitLab, AWS, Slack, Stripe, npm, PyPI, OpenAI, ..."""
+    """GitHub, GitLab, AWS, Slack, Stripe, npm, PyPI, OpenAI, ..."""
     rule = next(iter(FIXED[name].denylist))
     ascii_rule = re.compile(rule.pattern, (rule.flags | re.ASCII) & ~re.UNICODE)
     secret = data.draw(

@@ -8,7 +8,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redrive.rules.scheduling.schedules import longest_gap
+from redrive.rules.schedules import longest_gap
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
@@ -31,7 +31,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
     ],
 )
 def test_the_longest_gap_of_a_schedule(schedule: str, gap: timedelta):
-    """O12: a weekly purge with the default of a day was overdue each week."""
+    """A weekly purge with the default of a day was overdue each week."""
     assert longest_gap(schedule) == gap
 
 

@@ -79,7 +79,7 @@ def _raised(make: Callable[[str], BaseException], text: str) -> Outcome:
     known=st.sampled_from([SECRET, f"{SECRET}-too"]),
 )
 def test_nothing_that_a_handler_says_holds_a_secret(name: str, shape: str, known: str):
-    """S2: every signal, with a secret by its name and one of the payload or the headers."""
+    """Every signal, with a secret by its name and one of the payload or the headers."""
     outcome = _raised(SIGNALS[name], f"{shape.format(CANARY)} and {known}")
 
     assert "canary" not in repr(outcome)
@@ -90,12 +90,12 @@ def test_nothing_that_a_handler_says_holds_a_secret(name: str, shape: str, known
 @settings(max_examples=5)
 @given(secret=st.sampled_from(CREDENTIALS))
 def test_nor_a_credential_by_its_form(name: str, secret: str):
-    """S2: bearer tokens, cards, and what else is known by its looks."""
+    """Bearer tokens, cards, and what else is known by its looks."""
     assert secret not in repr(_raised(SIGNALS[name], f"no luck with {secret} here"))
 
 
 def test_the_record_holds_none_in_causes_members_and_places():
-    """S2: all that is stored of it."""
+    """All that is stored of it."""
     for make in SIGNALS.values():
         failure = describe(make(f"password={CANARY} {SECRET}"), "k", secrets={SECRET})
         assert "canary" not in json.dumps(failure.record())
@@ -103,7 +103,7 @@ def test_the_record_holds_none_in_causes_members_and_places():
 
 
 def test_what_a_death_does_to_its_key_is_one_of_two():
-    """U14: a typo would be the one that was not meant."""
+    """A typo would be the one that was not meant."""
     with pytest.raises(
         ValueError, match=r"on_death: must be continue or hold, not 'wait'"
     ):

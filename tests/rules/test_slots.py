@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from redrive import Handlers, InvalidJob, Job, Schedule
-from redrive.rules.scheduling.slots import MOST_MISSED, next_slot, plan, slots_after
+from redrive.rules.slots import MOST_MISSED, next_slot, plan, slots_after
 from redrive.testing import run, run_scheduled, slots
 
 BERLIN = "Europe/Berlin"

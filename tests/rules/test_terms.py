@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive.rules.dead_letters.campaign import ABORT_SHARE, CANARIES, FEW
-from redrive.rules.dead_letters.terms import BadTerm, Terms, usual_canaries
+from redrive.dead_letters.campaigns.pace import ABORT_SHARE, CANARIES, MANY
+from redrive.dead_letters.campaigns.terms import BadTerm, Terms, usual_canaries
 
 NOW = datetime(2026, 3, 1, 14, tzinfo=UTC)
 
@@ -68,9 +68,9 @@ def test_a_bad_term_is_refused_with_its_name_and_rule(
 
 
 def test_few_or_named_dead_letters_have_no_canaries() -> None:
-    assert usual_canaries(FEW, are_named=False) == 0
-    assert usual_canaries(FEW + 1, are_named=False) == CANARIES
-    assert usual_canaries(FEW + 1, are_named=True) == 0
+    assert usual_canaries(MANY - 1, are_named=False) == 0
+    assert usual_canaries(MANY, are_named=False) == CANARIES
+    assert usual_canaries(MANY, are_named=True) == 0
 
 
 def test_the_risk_counts_no_more_than_there_are() -> None:

@@ -4,7 +4,14 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from redrive.rules.marks import Mark, change_before, sentence
+from redrive.rules.marks import (
+    Mark,
+    change_before,
+    is_about,
+    lasting,
+    may_cause,
+    sentence,
+)
 from redrive.rules.times import HOUR, MINUTE, STEPS, period, quantile
 
 NOW = datetime(2026, 3, 4, 12, 34, 56, tzinfo=UTC)
@@ -65,13 +72,72 @@ def at(minutes: int, action: str, **fields: object) -> Mark:
 
 
 def test_the_change_before_is_the_last_one_that_may_be_a_cause() -> None:
-    marks = [at(-90, "deploy"), at(-20, "pause"), at(-5, "end redrive"), at(3, "edit")]
+    marks = [at(-90, "deploy"), at(-20, "pause"), at(3, "edit")]
 
     assert change_before(marks, NOW) == marks[1]
     assert change_before(reversed(marks), NOW) == marks[1]
     assert change_before(marks, NOW - 30 * MINUTE) == marks[0]
     assert change_before(marks, NOW - 120 * MINUTE) is None
     assert change_before(marks, NOW, within=10 * MINUTE) is None
+
+
+def of(what: str, action: str, **fields: object) -> Mark:
+    return Mark(NOW, what, action, **fields)  # type: ignore[arg-type] # any
+
+
+@pytest.mark.parametrize(
+    ("mark", "category", "versions", "expected"),
+    [
+        (of("deploy", "deploy", name="1.0.2"), "bug", ["1.0.2"], True),
+        (of("deploy", "deploy", name="1.0.2"), "bug", ["1.0.1"], False),
+        (of("deploy", "deploy", name="1.0.2"), "bug", [], True),
+        (of("deploy", "deploy", name="1.0.2"), "auth", ["1.0.2"], False),
+        (of("deploy", "deploy", name="1.0.2"), "transient", ["1.0.2"], False),
+        (of("deploy", "deploy", name="1.0.2"), "throttled", ["1.0.2"], False),
+        (of("breaker", "breaker open", kinds=["a.b"]), "transient", [], True),
+        (of("breaker", "breaker open"), "transient", [], False),
+        (of("breaker", "breaker half-open", kinds=["a.b"]), "bug", [], False),
+        (of("limit", "set limit", name="bank"), "bug", [], False),
+        (of("campaign", "end redrive", name="1"), "bug", [], False),
+        (of("pause", "resume", name="mail"), "transient", [], True),
+    ],
+)
+def test_a_change_may_be_a_cause_of_what_it_touches(
+    mark: Mark, category: str, versions: list[str], expected: bool
+) -> None:
+    assert may_cause(mark, category, versions) is expected
+
+
+@pytest.mark.parametrize(
+    ("known", "queues", "kinds", "expected"),
+    [
+        ({}, ["mail"], ["mail.send"], True),
+        ({"queues": ["mail"]}, ["mail"], [], True),
+        ({"queues": ["mail"]}, ["bills"], [], False),
+        ({"queues": ["mail"]}, [], ["any.kind"], True),
+        ({"kinds": ["mail.*"]}, [], ["mail.send"], True),
+        ({"kinds": ["mail.*"]}, [], ["mails.send"], False),
+        ({"kinds": ["mail.send"]}, ["mail"], ["bill.send", "mail.send"], True),
+        ({"kinds": ["mail.send"]}, ["mail"], ["bill.send"], False),
+    ],
+)
+def test_a_change_of_others_is_left_out(
+    known: dict[str, list[str]], queues: list[str], kinds: list[str], expected: bool
+) -> None:
+    assert is_about(of("breaker", "breaker open", **known), queues, kinds) is expected
+
+
+def test_a_breaker_is_half_open_only_if_it_stays_so() -> None:
+    states = ("open", "half-open", "open", "half-open")
+    smtp = [of("breaker", f"breaker {state}", name="smtp") for state in states]
+    bank = [of("breaker", f"breaker {state}", name="bank") for state in states[:3]]
+
+    found = lasting([*smtp, *bank])
+
+    assert [(m.name, m.action.split()[1]) for m in found] == [
+        *(("smtp", state) for state in ("open", "open", "half-open")),
+        *(("bank", state) for state in ("open", "open")),
+    ]
 
 
 def test_a_mark_has_a_sentence() -> None:

@@ -1,11 +1,11 @@
-"""U1: why a job does not run, each answer made true by what is known."""
+"""Why a job does not run, each answer made true by what is known."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive.rules.attempts.waiting import (
+from redrive.jobs.why.answer import (
     Around,
     Breaker,
     Code,
@@ -16,10 +16,10 @@ from redrive.rules.attempts.waiting import (
     Waiting,
     Why,
     Worker,
-    span,
     why,
     why_queue,
 )
+from redrive.rules.instants import span
 
 NOW = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -54,7 +54,7 @@ ANSWERS = [
         replace(DUE, state="running", worker="w1", seconds=65.0),
         HERE,
         Code.RUNNING,
-        "run it for 1 min",
+        "run it for 65 s",
     ),
     (replace(DUE, state="running", worker="w1"), HERE, Code.RUNNING, "has fetched it"),
     (later(), HERE, Code.SCHEDULED, "due in 5 min, at 14:05:00 UTC"),
@@ -208,7 +208,6 @@ ANSWERS = [
 def test_each_answer_is_given_where_it_is_true(
     job: Waiting, around: Around, code: Code, text: str
 ) -> None:
-    """U1."""
     answer = why(job, around)
 
     assert answer.code == code
@@ -216,7 +215,7 @@ def test_each_answer_is_given_where_it_is_true(
 
 
 def test_a_queue_is_asked_the_same() -> None:
-    """U1: by whom and why it is paused, and that nobody serves it."""
+    """By whom and why it is paused, and that nobody serves it."""
     paused = why_queue("default", replace(HERE, pauses={"default": PAUSED}))
     alone = why_queue("default", Around(NOW))
 
@@ -231,8 +230,11 @@ def test_a_queue_is_asked_the_same() -> None:
     ("seconds", "said"),
     [
         (0, "0 s"),
+        (0.254783, "0.3 s"),
         (59, "59 s"),
         (60, "1 min"),
+        (90, "90 s"),
+        (7_199, "119 min"),
         (3600, "1 h"),
         (86_400, "24 h"),
         (200_000, "2 days"),
@@ -265,7 +267,6 @@ def test_a_length_of_time_is_said_in_the_unit_that_fits(
     ],
 )
 def test_a_job_behind_a_limit_says_which_and_its_place(line: Line, text: str) -> None:
-    """U15."""
     worker = Worker("w")
     job = Waiting("a.b", "default", "blocked", None, line=line)
 

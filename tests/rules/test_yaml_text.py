@@ -28,7 +28,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("why", HOSTILE)
 def test_a_hostile_file_is_refused_in_a_few_words(why: str):
-    """S33: some took minutes, some were a traceback, and of a key the last one counted."""
+    """Some took minutes, some were a traceback, and of a key the last one counted."""
     with pytest.raises(NotReadable) as refused:
         read_yaml(HOSTILE[why])
 

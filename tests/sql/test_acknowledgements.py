@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from redrive.dead_letters.grouping import groups
-from redrive.dead_letters.grouping.acknowledgements import acknowledge, unacknowledge
+from redrive.dead_letters.groups import store as groups
+from redrive.dead_letters.groups.acknowledgements import acknowledge, unacknowledge
 from redrive.dead_letters.triage import assign, dismiss, reopen
-from tests.factories import bury, claim_one, failure, make_job, make_worker
+from tests.factories import claim_one, failure, let_die, make_job, make_worker
 from tests.postgres import Database
 
 
@@ -13,7 +13,7 @@ def die(database: Database, group: str, queue: str = "q", kind: str = "a") -> in
     job = make_job(database.conn, kind, queue=queue)
     worker = make_worker(database.conn)
     claimed = claim_one(database.conn, worker)
-    bury(database.conn, worker, claimed, failure=failure(fingerprint=group))
+    let_die(database.conn, worker, claimed, failure=failure(fingerprint=group))
     return job
 
 
@@ -34,7 +34,7 @@ def shown(database: Database, group: str) -> dict[str, Any]:
 def test_a_group_is_acknowledged_until_it_has_no_open_dead_letters(
     database: Database,
 ) -> None:
-    """M5: `open` meant both that nobody looked and that somebody works on it."""
+    """`open` meant both that nobody looked and that somebody works on it."""
     first, second = die(database, "f1"), die(database, "f1")
     die(database, "f2", "pay")
     assert unacknowledged(database) == {"q": 2, "pay": 1}
@@ -60,7 +60,7 @@ def test_a_group_is_acknowledged_until_it_has_no_open_dead_letters(
 
 
 def test_an_acknowledgement_is_taken_back_and_given_again(database: Database) -> None:
-    """M5: it works before the counts are folded, too."""
+    """It works before the counts are folded, too."""
     die(database, "f1")
     acknowledge(database.conn, ["f1"], actor="ada", why="mine")
     unacknowledge(database.conn, ["f1"], actor="ada", why="ill")
@@ -70,8 +70,23 @@ def test_an_acknowledgement_is_taken_back_and_given_again(database: Database) ->
     assert unacknowledged(database) == {}
 
 
+def test_figures_name_the_newest_group_of_each_queue_that_nobody_acknowledged(
+    database: Database,
+) -> None:
+    for group in ("f1", "f2"):
+        die(database, group)
+        unacknowledged(database)
+    die(database, "f3", "pay")
+    acknowledge(database.conn, ["f3"], actor="ada", why="mine")
+
+    unacknowledged(database)
+    body = database.value("select redrive.stats_v1('1 h')")
+
+    assert [row[:3] for row in body["newest_groups"]] == [["q", "a", "f2"]]
+
+
 def test_to_assign_dead_letters_acknowledges_their_groups(database: Database) -> None:
-    """M5: one word for both: an assigned dead letter has somebody who works on it."""
+    """One word for both: an assigned dead letter has somebody who works on it."""
     one, another = die(database, "f1"), die(database, "f2")
     acknowledge(database.conn, ["f2"], actor="ada", why="mine")
     assign(database.conn, [one, another], "bo", why="knows it", actor="olaf")
@@ -82,7 +97,6 @@ def test_to_assign_dead_letters_acknowledges_their_groups(database: Database) ->
 
 
 def test_groups_are_chosen_by_owner_and_by_acknowledgement(database: Database) -> None:
-    """M4, M5."""
     die(database, "f1", "pay")
     die(database, "f2", "mail")
     acknowledge(database.conn, ["f2"], actor="ada", why="mine")
@@ -99,7 +113,7 @@ def test_groups_are_chosen_by_owner_and_by_acknowledgement(database: Database) -
 
 
 def test_an_acknowledgement_locks_no_other_group(database: Database) -> None:
-    """M5: without this, fold_groups would leave the deltas of all groups."""
+    """Without this, fold_groups would leave the deltas of all groups."""
     for group in ("f1", "f2"):
         die(database, group)
     database.rows("select redrive.fold_groups_v1()")

@@ -7,12 +7,7 @@ from typing import LiteralString
 import psycopg
 import pytest
 
-from tests.factories import (
-    make_dead_letter,
-    make_dead_letters,
-    make_job,
-    make_schedule,
-)
+from tests.factories import make_dead_letter, make_dead_letters, make_job, make_schedule
 from tests.postgres import Database, Session
 
 VERIFY = "select place, lines, more, fault from redrive.verify_audit_v1(%s, %s)"
@@ -93,7 +88,7 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "mute": (
-        "select redrive.mute_v1((select fingerprint from redrive.grouped), now(), 'ada', 'why')",
+        "select redrive.mute_v1((select fingerprint from redrive.grouped), now() + interval '1 h', 'ada', 'why')",
         "mute",
         1,
     ),
@@ -123,6 +118,16 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
     "decide": (
         "select redrive.decide_v1({proposal}, false, 'ada', 'why')",
         "reject proposal",
+        1,
+    ),
+    "give_up": (
+        "select redrive.give_up_v1(array(select id from redrive.jobs), 'ada', 'why')",
+        "give up",
+        1,
+    ),
+    "hold_group": (
+        "select redrive.hold_group_v1((select fingerprint from redrive.grouped), true, 'ada', 'why')",
+        "hold",
         1,
     ),
     "reveal": (
@@ -166,11 +171,6 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         "redrive",
         1,
     ),
-    "step_campaign": (
-        "select redrive.step_campaign_v1({going}, 0, 'aborted', 0, null, 'so')",
-        "abort redrive",
-        0,
-    ),
     "pause_campaign": (
         "select redrive.pause_campaign_v1({going}, 'ada', 'why')",
         "pause redrive",
@@ -187,15 +187,10 @@ ACTS: dict[str, tuple[LiteralString, str, int]] = {
         1,
     ),
     "import": (IMPORT, "import", 1),
-    "begin_move": (
-        "select redrive.begin_move_v1('customer-17', 'us', 'ada', 'why')",
-        "move",
-        0,
-    ),
     "begin_run": (
         "select redrive.begin_run_v1('purge', 'ada', 'why', 3, '{{}}')",
         "purge",
-        3,
+        0,
     ),
 }
 """By the function's name."""
@@ -208,26 +203,23 @@ NO_ACTS = {
         "stats",
         "health",
     ),  # as a worker and the exporter: what is due anyway
-    *("hold_run", "end_run"),  # begin and end of what is on record
-    *("plan_campaign", "leave_out"),  # a plan changes nothing
+    *("hold_run", "end_run", "lock_starts"),  # begin and end of what is on record
+    *("plan_campaign", "plan_retry", "leave_out"),  # a plan changes nothing
     "end_session",  # of their own, of the console
     "use_link",  # what the link asks for has a line of its own
-    "look_at_campaign",  # what became of it is counted
-    *("receive_move", "take_in", "put_keys", "drop_moved", "end_move"),  # of a move
-    "refuse_move",
-    *("take_out", "put_in", "put_back"),  # its steps, each with a line of its own
     "import_failures",  # the rest of what has come in, once, under the line of import
 }
 """What an operator may do without a line; end_run has one where there was a run."""
 
 
 def test_an_operator_changes_nothing_without_a_line(database: Database) -> None:
-    """S3: purge, redrive and done_chore left none."""
+    """Purge, redrive and done_chore left none."""
     database.rows(
         "select redrive.dismiss_v1(%s, 'bo', 'why')", [make_dead_letter(database.conn)]
     )
     dead = make_dead_letter(database.conn)
     make_job(database.conn, run_at=datetime.now(UTC) + timedelta(hours=1))
+    database.rows("update redrive.jobs set failed_at = now()")
     database.rows("insert into redrive.breakers (name) values ('smtp')")
     database.rows("select redrive.pause_v1('paused', 'bo', 'why')")
     make_schedule(database.conn, "report")
@@ -242,7 +234,9 @@ def test_an_operator_changes_nothing_without_a_line(database: Database) -> None:
     for started in (going, paused):
         operator.rows(START, started)
     operator.rows("select redrive.pause_campaign_v1(%s, 'ada', 'why')", paused)
-    propose = "select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{}')"
+    propose = (
+        "select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{\"seconds\": 60}')"
+    )
     campaigns = {
         "plan": plan,
         "going": going,
@@ -266,7 +260,7 @@ def test_an_operator_changes_nothing_without_a_line(database: Database) -> None:
 
 
 def test_no_act_of_an_operator_is_left_out(database: Database) -> None:
-    """S3: what they may execute is read-only, tried above, or none of their own."""
+    """What they may execute is read-only, tried above, or none of their own."""
     changing = database.column(
         "select distinct regexp_replace(p.proname, '_v[0-9]+$', '') from pg_proc p"
         " where p.pronamespace = 'redrive'::regnamespace and p.provolatile = 'v'"
@@ -280,7 +274,7 @@ def test_no_act_of_an_operator_is_left_out(database: Database) -> None:
 def test_a_line_and_its_change_commit_together_or_not_at_all(
     database: Database,
 ) -> None:
-    """S3: the line is part of the function; a detail too long for it undoes the change."""
+    """The line is part of the function; a detail too long for it undoes the change."""
     ids = make_dead_letters(database.conn, 12_000)
     with pytest.raises(psycopg.Error, match="detail: more than 65536 bytes") as caught:
         database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", ids)
@@ -293,7 +287,7 @@ def test_a_line_and_its_change_commit_together_or_not_at_all(
 
 
 def test_nobody_writes_a_line_alone(database: Database) -> None:
-    """S3: record_audit_v1 invented entries, with 50 MB of detail."""
+    """Nobody invents entries through `record_audit_v1`, or 50 MB of detail."""
     assert (
         database.column(
             "select proname::text from pg_proc where pronamespace = 'redrive'::regnamespace"
@@ -319,11 +313,19 @@ def test_nobody_writes_a_line_alone(database: Database) -> None:
         "select redrive.forget_audit_v1('0', 1)",
         "select redrive.done_chore_v1('rescue', null)",
         "select redrive.begin_run_v1('dismiss', 'ada', 'why', 1, '{}')",
+        "select redrive.begin_run_v1('reencrypt', 'ada', 'why', 1, '{}')",
+        "select redrive.done_chore_v1('purge', '100 years')",
+        "select redrive.start_campaign_v1(1, 'a', 'w', null, 0, 0.1, now() + '2 years', '{}')",
+        "select redrive.step_campaign_v1(1, 0, 'running', 20, null, 'x')",
+        "select redrive.look_at_campaign_v1(1)",
     ],
 )
 def test_an_operator_may_not(database: Database, statement: LiteralString) -> None:
-    """S3: keys were forgotten before their time, live payloads rewritten, chores held back."""
-    operator = database.session("redrive_operator")
+    """Keys were forgotten before their time, live payloads rewritten, chores held back, and all
+    jobs of a campaign released in one step, whatever its terms.
+    """
+    operator = database.session()
+    operator.rows("set session authorization redrive_operator")
     with pytest.raises(psycopg.Error) as caught:
         operator.rows(statement)
 
@@ -334,10 +336,11 @@ def test_an_operator_may_not(database: Database, statement: LiteralString) -> No
 
 
 def test_a_run_is_two_lines_however_many_steps_it_takes(database: Database) -> None:
-    """S3: one at its beginning, one with what it changed."""
+    """One at its beginning, one with what it changed."""
     ids = make_dead_letters(database.conn, 5)
     run = database.value(
-        "select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{\"a\": 1}')"
+        "select redrive.begin_run_v1('purge', 'ada', 'old', 5,"
+        ' \'{"states": ["open"], "ids": [1], "line": 2}\')'
     )
     for one in ids[:3]:
         database.rows("select redrive.purge_v1(%s, %s, '{0}', '{open}')", run, [one])
@@ -346,13 +349,13 @@ def test_a_run_is_two_lines_however_many_steps_it_takes(database: Database) -> N
     assert database.rows(
         "select actor, action, why, n, detail from redrive.audit order by id"
     ) == [
-        ("ada", "purge", "old", 5, {"a": 1}),
+        ("ada", "purge", "old", 0, {"expected": 5, "states": ["open"]}),
         ("ada", "end purge", "old", 3, {"line": run}),
     ]
 
 
 def test_a_run_is_its_logins_own_and_ends_once(database: Database) -> None:
-    """S3: nobody goes on under somebody else's line."""
+    """Nobody continues under the line of another actor."""
     run = database.value("select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{}')")
     (one,) = make_dead_letters(database.conn, 1)
     other = database.session()
@@ -402,28 +405,24 @@ def test_a_run_that_nobody_goes_on_with_says_so(database: Database) -> None:
     database.rows("select redrive.forget_v1(100)")
 
     assert database.rows("select actor, action, n from redrive.audit order by id") == [
-        ("ada", "purge", 5),
+        ("ada", "purge", 0),
         ("redrive", "interrupt purge", 3),
     ]
     assert database.value("select count(*) from redrive.runs") == 0
 
 
 def test_a_mark_of_a_scheduled_run_is_on_record_once_a_day(database: Database) -> None:
-    """S3: it silences an alert; a run every five minutes leaves no line each."""
+    """It silences an alert; a run every five minutes leaves no line each."""
     for _ in range(3):
         database.rows("select redrive.done_chore_v1('redrive', '5 min')")
-    database.rows("select redrive.done_chore_v1('redrive', '1 year')")
+    database.rows("select redrive.done_chore_v1('redrive', '31 days')")
     other = database.session()
     other.rows("set session authorization redrive_operator")
     other.rows("select redrive.done_chore_v1('redrive', null)")
 
     assert database.rows(
         "select db_user, detail ->> 'every' from redrive.audit order by id"
-    ) == [
-        ("postgres", "00:05:00"),
-        ("postgres", "1 year"),
-        ("redrive_operator", None),
-    ]
+    ) == [("postgres", "00:05:00"), ("postgres", "31 days"), ("redrive_operator", None)]
 
 
 # Envelopes
@@ -442,7 +441,7 @@ def test_a_mark_of_a_scheduled_run_is_on_record_once_a_day(database: Database) -
 def test_only_an_envelope_takes_the_place_of_a_payload(
     database: Database, new: str
 ) -> None:
-    """S3: a live payload was rewritten in clear."""
+    """A live payload was rewritten in clear."""
     job = make_job(database.conn, payload={"amount": 1})
     with pytest.raises(psycopg.Error, match="news: must be encrypted envelopes"):
         database.rows(
@@ -456,7 +455,7 @@ def test_only_an_envelope_takes_the_place_of_a_payload(
 
 
 def test_what_a_failure_says_in_the_clear_is_what_it_said(database: Database) -> None:
-    """S3: beside its envelope nothing is added."""
+    """Beside its envelope nothing is added."""
     dead = make_dead_letter(database.conn)
     old = '{"pod": "a"}'
     database.rows("update redrive.failures set detail = %s::text::jsonb", old)
@@ -481,7 +480,7 @@ def test_what_a_failure_says_in_the_clear_is_what_it_said(database: Database) ->
 def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(
     database: Database,
 ) -> None:
-    """S3: an operator rewrote payloads with 0 lines."""
+    """An operator rewrote payloads with 0 lines."""
     job = make_job(database.conn, payload={})
     login = database.session()
     login.rows("set session authorization redrive_encryptor")
@@ -495,7 +494,7 @@ def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(
     assert database.rows(
         "select db_user, action, n from redrive.audit order by id"
     ) == [
-        ("redrive_encryptor", "reencrypt", 1),
+        ("redrive_encryptor", "reencrypt", 0),
         ("redrive_encryptor", "end reencrypt", 1),
     ]
     for statement in (PAUSE, "select redrive.purge_v1(null, '{1}', '{0}', '{open}')"):
@@ -572,7 +571,7 @@ TAMPERING: dict[str, tuple[LiteralString, str]] = {
 def test_a_change_by_a_superuser_shows(
     database: Database, what: str, batch: int
 ) -> None:
-    """S3: each line is sealed with the one before it."""
+    """Each line is sealed with the one before it."""
     for _ in range(9):
         database.rows(PAUSE)
     assert fault(database, batch) is None
@@ -583,7 +582,7 @@ def test_a_change_by_a_superuser_shows(
 
 
 def test_lines_are_numbered_and_sealed_one_after_the_other(database: Database) -> None:
-    """S3: also those of acts at the same time, and after one that was rolled back."""
+    """Also those of acts at the same time, and after one that was rolled back."""
     sessions = [database.session() for _ in range(4)]
     undone = database.session()
     undone.rows("begin")
@@ -604,7 +603,7 @@ def test_lines_are_numbered_and_sealed_one_after_the_other(database: Database) -
 
 
 def test_retention_leaves_a_chain_that_can_be_verified(database: Database) -> None:
-    """S3: it goes on from the newest of those that are gone, and says so."""
+    """It goes on from the newest of those that are gone, and says so."""
     for _ in range(6):
         database.rows(PAUSE)
     database.rows("alter table redrive.audit disable trigger audit_chained")
@@ -627,10 +626,7 @@ def test_retention_leaves_a_chain_that_can_be_verified(database: Database) -> No
     assert database.column("select id from redrive.audit order by id") == [5, 6, 7, 8]
     assert database.column(
         "select detail ->> 'last' from redrive.audit where id > 6 order by id"
-    ) == [
-        "3",
-        "4",
-    ]
+    ) == ["3", "4"]
     database.rows(  # neither says what is forgotten
         "select redrive.begin_run_v1('purge', 'ada', 'x', 1, '{\"last\": 0}');"
         "insert into redrive.audit (actor, action, why, n)"
@@ -649,7 +645,7 @@ def test_retention_leaves_a_chain_that_can_be_verified(database: Database) -> No
 def test_an_open_transaction_that_acted_keeps_no_worker_waiting(
     database: Database,
 ) -> None:
-    """S3: the chores of workers write lines as well, and wait for nobody who holds the chain."""
+    """The chores of workers write lines as well, and wait for nobody who holds the chain."""
     operator = database.session()
     operator.rows("begin")
     operator.rows(PAUSE)

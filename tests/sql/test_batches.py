@@ -18,9 +18,9 @@ from redrive.results import Ended, wait
 from redrive.worker import store
 from tests.factories import (
     Claimed,
-    bury,
     claim,
     complete,
+    let_die,
     make_worker,
     outcome,
     redrive,
@@ -142,14 +142,14 @@ def test_a_dead_letter_holds_on_success_until_its_redrive_has_succeeded(
     close_batch(batch.conn, batch.id)
     first, second = batch.claimed()
     complete(batch.conn, batch.worker, first)
-    bury(batch.conn, batch.worker, second)
+    let_die(batch.conn, batch.worker, second)
     assert batch.callbacks() == [("batch.ended", Counts(total=2, succeeded=1, dead=1))]
     assert batch.state() == (None, True, False)
     for _ in range(2):
         redrive(batch.conn, [second.id])
         fold(batch.conn)
         (again,) = batch.claimed()
-        bury(batch.conn, batch.worker, again)
+        let_die(batch.conn, batch.worker, again)
         assert batch.callbacks() == []
     redrive(batch.conn, [second.id])
     complete(batch.conn, batch.worker, *batch.claimed())
@@ -161,7 +161,7 @@ def test_a_dead_letter_holds_on_success_until_its_redrive_has_succeeded(
 def test_what_is_redriven_before_the_others_end_is_waited_for(batch: Batch) -> None:
     close_batch(batch.conn, batch.id)
     first, second = batch.claimed()
-    bury(batch.conn, batch.worker, first)
+    let_die(batch.conn, batch.worker, first)
     fold(batch.conn)
     redrive(batch.conn, [first.id])
     complete(batch.conn, batch.worker, second)
@@ -180,7 +180,7 @@ def test_a_dead_letter_that_is_purged_holds_nothing_any_more(
     close_batch(batch.conn, batch.id)
     first, second = batch.claimed()
     complete(batch.conn, batch.worker, first)
-    bury(batch.conn, batch.worker, second)
+    let_die(batch.conn, batch.worker, second)
     assert [kind for kind, _ in batch.callbacks()] == ["batch.ended"]
     if end == "dismiss and purge":
         batch.database.rows("select redrive.dismiss_v1(%s, 'ada', 'why')", [second.id])
@@ -198,7 +198,7 @@ def test_the_record_of_a_redrive_may_be_purged(batch: Batch) -> None:
     """It counts as what it was: the job has ended otherwise since."""
     close_batch(batch.conn, batch.id)
     first, second = batch.claimed()
-    bury(batch.conn, batch.worker, first)
+    let_die(batch.conn, batch.worker, first)
     redrive(batch.conn, [first.id])
     complete(batch.conn, batch.worker, second, *batch.claimed())
     batch.database.rows(
@@ -417,7 +417,7 @@ def test_a_redrive_that_is_withdrawn_is_dead_as_before(batch: Batch) -> None:
     job = enqueue(batch.conn, "page", idempotency_key="k", batch=batch.id)
     close_batch(batch.conn, batch.id)
     for one in batch.claimed():
-        bury(batch.conn, batch.worker, one)
+        let_die(batch.conn, batch.worker, one)
     enqueue(batch.conn, "page", idempotency_key="k")
     worker = batch.database.connect()
     worker.autocommit = False
@@ -457,7 +457,7 @@ def test_a_callback_that_was_cancelled_does_not_come(batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("end", ["without success", "given up"])
-def test_c29_a_callback_that_will_not_come_is_on_record_as_cancelled(
+def test_a_callback_that_will_not_come_is_on_record_as_cancelled(
     batch: Batch, end: str
 ) -> None:
     """`job wait` said of it that it had succeeded."""
@@ -491,7 +491,7 @@ def test_nobody_wakes_a_callback_before_its_time(batch: Batch) -> None:
     assert batch.callbacks() == []
 
 
-def test_c25_a_batch_whose_callback_somebody_holds_comes_later_and_others_come_now(
+def test_a_batch_whose_callback_somebody_holds_comes_later_and_others_come_now(
     batch: Batch,
 ) -> None:
     """Nobody waits for it; and a job that is none of its callbacks is nothing to it."""
@@ -682,10 +682,7 @@ def test_every_driver_opens_fills_and_closes_one(database: Database) -> None:
 
     assert database.column(
         "select sum(total)::int from redrive.batch_deltas group by batch"
-    ) == [
-        1,
-        1,
-    ]
+    ) == [1, 1]
     assert database.value("select bool_and(closed_at is not null) from redrive.batches")
 
 

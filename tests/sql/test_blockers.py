@@ -39,7 +39,7 @@ def wants_the_jobs(conn: OwnConnection) -> None:
 
 @pytest.mark.waits
 def test_who_blocks_is_named_every_ten_seconds_and_at_the_end(url: str) -> None:
-    """O22: nothing was printed for ten minutes, and the chart had ended it after four."""
+    """Nothing was printed for ten minutes, and the chart had ended it after four."""
     with connect(url) as conn, connect(url, application_name="checkout") as holder:
         wants_the_jobs(conn)
         with holder.transaction():
@@ -80,7 +80,7 @@ def test_who_blocks_is_named_every_ten_seconds_and_at_the_end(url: str) -> None:
 def test_a_build_of_an_index_that_waits_is_given_up_too(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """O22: it waits for every older transaction, and no patience bounded that."""
+    """It waits for every older transaction, and no patience bounded that."""
     with connect(url) as conn, connect(url, application_name="report") as holder:
         release_next(monkeypatch)
         migrate(conn)
@@ -98,7 +98,7 @@ def test_a_build_of_an_index_that_waits_is_given_up_too(
 
 
 def test_autovacuum_gives_way_to_a_migration() -> None:
-    """C33: it does so for those who wait for longer than a migration waits for its tables."""
+    """It does so for those who wait for longer than a migration waits for its tables."""
     slow: LiteralString = (
         "alter table redrive.jobs set (autovacuum_vacuum_cost_delay = 100,"
         " autovacuum_vacuum_cost_limit = 1, autovacuum_vacuum_threshold = 0,"

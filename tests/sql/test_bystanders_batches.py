@@ -8,7 +8,7 @@ import pytest
 
 from redrive.batches import close_batch, open_batch
 from redrive.enqueue import enqueue
-from tests.factories import bury, claim, complete, make_job, make_worker, redrive
+from tests.factories import claim, complete, let_die, make_job, make_worker, redrive
 from tests.postgres import Database
 from tests.sql.bystanders import changed, touched
 from tests.sql.test_bystanders_limits import hasty, holding
@@ -85,7 +85,7 @@ def test_a_number_is_that_of_a_batch_which_takes_jobs(database: Database) -> Non
     given_up, other = make_batches(database, 2)
     worker = make_worker(database.conn)
     dead, *_ = claim(database.conn, worker, 1)
-    bury(database.conn, worker, dead)
+    let_die(database.conn, worker, dead)
     database.rows(
         "update redrive.batches set over_at = now(), outcome = 'abandoned' where id = %s",
         given_up,

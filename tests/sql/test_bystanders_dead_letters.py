@@ -7,10 +7,10 @@ import pytest
 
 from redrive.worker import store
 from tests.factories import (
-    bury,
     claim_one,
     complete,
     failure,
+    let_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -99,15 +99,11 @@ def test_a_death_is_that_of_the_last_redrive_alone(database: Database) -> None:
     )
     redrive(conn, [one])
     database.rows("update redrive.dead_letters set outcome = null")
-    bury(conn, worker, claim_one(conn, worker))
+    let_die(conn, worker, claim_one(conn, worker))
 
     assert database.column(
         "select outcome from redrive.dead_letters order by redrives"
-    ) == [
-        None,
-        "dead_again",
-        None,
-    ]
+    ) == [None, "dead_again", None]
 
 
 def test_a_redriven_job_is_linked_to_its_own_last_attempt(database: Database) -> None:
@@ -131,7 +127,7 @@ def test_a_note_is_of_the_newest_death_of_its_own_job(database: Database) -> Non
 def test_a_death_repeats_the_one_before_of_its_own_job(database: Database) -> None:
     one, worker = make_dead_letter(database.conn), make_worker(database.conn)
     redrive(database.conn, [one])
-    bury(
+    let_die(
         database.conn,
         worker,
         claim_one(database.conn, worker),

@@ -9,10 +9,10 @@ import pytest
 from psycopg import IsolationLevel
 
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
+    let_die,
     make_dead_letter,
     make_job,
     make_jobs,
@@ -293,7 +293,7 @@ def test_who_cannot_see_what_was_done_leaves_what_it_sees(
 
 
 @ways
-@pytest.mark.parametrize("ending", [complete, bury])
+@pytest.mark.parametrize("ending", [complete, let_die])
 def test_what_ends_between_two_looks_is_looked_at_again(
     database: Database, how: str, ending: Any
 ) -> None:
@@ -317,7 +317,7 @@ def test_what_ends_between_two_looks_is_looked_at_again(
     other.rows("select pg_advisory_unlock(1)")
 
     id_, created = waiting.result(60)
-    assert created is (ending is bury)
+    assert created is (ending is let_die)
     assert (id_ == job.id) is (ending is complete)
 
 
@@ -416,11 +416,7 @@ def test_a_job_is_replaced_alone(database: Database) -> None:
     assert numbers(database) == [(one, 2), (two, 3), (other, 1)]
     assert database.rows(
         "select queue, priority, lane from redrive.lanes order by 1, 2, 3"
-    ) == [
-        ("q", 0, 0),
-        ("q", 1, 1),
-        ("r", 1, 0),
-    ]
+    ) == [("q", 0, 0), ("q", 1, 1), ("r", 1, 0)]
 
 
 @pytest.mark.parametrize("why", ["gave up its key", "is gone"])

@@ -5,13 +5,13 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.worker.exchange import Lane
+from redrive.worker.round_trip import Lane
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
     failure,
+    let_die,
     make_dead_letter,
     make_job,
     make_jobs,
@@ -138,9 +138,20 @@ def test_what_waits_is_held_in_its_own_lane_alone(database: Database) -> None:
 
     with pytest.raises(psycopg.errors.LockNotAvailable):
         hasty.rows("select from redrive.jobs where id = %s for update", job)
-    take = "select pg_try_advisory_lock(redrive.lane_mark_v1(%s, %s::smallint, %s::smallint))"
-    lanes = [("other", 0, 0), ("p", 0, 0), ("q", 0, 0), ("q", 0, 1), ("q", 1, 0)]
-    assert [lane for lane in lanes if not database.value(take, *lane)] == [("q", 0, 0)]
+    take = (
+        "select count(*) from (select from redrive.lane_marks where n = redrive.lane_mark_v2("
+        "%s, %s::smallint, %s::smallint) for update skip locked) m"
+    )
+    lanes = [
+        ("other", 0, 0),
+        ("p", 0, 0),
+        ("q", 0, 0),
+        ("q", 0, 1),
+        ("q", 0, -1),
+        ("q", 1, 0),
+    ]
+    held = [lane for lane in lanes if not database.value(take, *lane)]
+    assert held == [("q", 0, 0), ("q", 0, -1)]
     other.rows("commit")
     assert database.value(take, "q", 0, 0)
 
@@ -172,7 +183,7 @@ def test_a_job_is_told_what_became_of_it_and_not_of_another(database: Database) 
     )
     settle(conn, worker, jobs[heeding], "cancel")
     complete(conn, worker, jobs[heedless], jobs[pushed], jobs[plain])
-    bury(conn, worker, jobs[dies], failure=failure())
+    let_die(conn, worker, jobs[dies], failure=failure())
     database.rows("delete from redrive.results")
     expected = {
         heeding: "cancelled",
@@ -297,10 +308,7 @@ def test_live_jobs_say_who_has_them(database: Database) -> None:
 
     assert database.rows(
         "select id, worker from redrive.live_jobs_v1(%s) order by 1", ids[:2]
-    ) == [
-        (job.id, worker),
-        (ids[1], None),
-    ]
+    ) == [(job.id, worker), (ids[1], None)]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "run_now"])
@@ -335,7 +343,7 @@ def test_only_a_cancellation_that_ended_its_job_was_heeded(database: Database) -
     heeding, dying, _ = claim(conn, worker)
     database.rows("select redrive.cancel_v1(%s, 'ada', 'x')", ids)
     settle(conn, worker, heeding, "cancel")
-    bury(conn, worker, dying)
+    let_die(conn, worker, dying)
 
     assert database.column("select job from redrive.cancellations where is_heeded") == [
         heeding.id

@@ -4,10 +4,10 @@ import pytest
 
 from redrive.worker import store
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
+    let_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -131,14 +131,14 @@ def test_the_next_of_its_own_key_goes_on(database: Database, how: str) -> None:
     if how == "completes":
         complete(conn, worker, job)
     else:
-        bury(conn, worker, job)
+        let_die(conn, worker, job)
 
     assert database.column("select id from redrive.jobs where run_at = 'infinity'") == [
         ids[2]
     ]
 
 
-@pytest.mark.parametrize("how", ["completes", "buries"])
+@pytest.mark.parametrize("how", ["completes", "dead-letters"])
 def test_the_next_of_a_key_that_a_dead_letter_holds_does_not(
     database: Database, how: str
 ) -> None:
@@ -152,7 +152,7 @@ def test_the_next_of_a_key_that_a_dead_letter_holds_does_not(
     if how == "completes":
         complete(conn, worker, job)
     else:
-        bury(conn, worker, job)
+        let_die(conn, worker, job)
 
     assert (
         database.column("select id from redrive.jobs where run_at = 'infinity'")

@@ -3,13 +3,7 @@
 from typing import Any
 
 from redrive.worker import store
-from tests.factories import (
-    claim,
-    complete,
-    make_jobs,
-    make_limited_worker,
-    make_worker,
-)
+from tests.factories import claim, complete, make_jobs, make_limited_worker, make_worker
 from tests.postgres import Database, Session
 from tests.sql.bystanders import touched
 
@@ -179,8 +173,8 @@ def test_a_limit_is_set_and_removed_alone(database: Database) -> None:
     claim(conn, worker)
     waits = {name: waiting(database, name) for name in names}
     database.rows(
-        "update redrive.limit_keys set placed_at = now() + case when name <> 'emails'"
-        " then '1 h' else -'1 h'::interval end"
+        "insert into redrive.limit_paces select name, 1, now(), now() + case"
+        " when name <> 'emails' then '1 h' else -'1 h'::interval end from redrive.limit_keys"
     )
     slots = "select name, job from redrive.limit_slots"
     database.rows("insert into redrive.limits values ('emailx', 9)")
@@ -193,7 +187,7 @@ def test_a_limit_is_set_and_removed_alone(database: Database) -> None:
     assert database.rows(slots) == [("emails", running[0])]
     rows = touched(database, lambda: database.rows(SET, "c:*", 9, None))
     assert ids_of(rows, "jobs") == {waits["c:1"]}
-    assert ids_of(rows, "limit_keys") == {"c:1"}
+    assert ids_of(rows, "limit_paces") == {"c:1"}
     assert set(database.rows(slots)) == {("emails", running[0]), ("c:1", running[2])}
     rows = touched(database, lambda: database.rows(SET, "emails", None, None))
     assert rows == {("limits", "emails", None)}
@@ -218,7 +212,7 @@ def test_the_slots_of_these_jobs_are_freed(database: Database) -> None:
         ("jobs", one, 0),
         ("limit_waits", one, None),
     }
-    assert database.rows("select * from redrive.limit_slots") == [("a", 2)]
+    assert database.rows("select name, job from redrive.limit_slots") == [("a", 2)]
 
 
 def test_a_place_in_line_is_among_those_of_the_same_name_queue_and_kind(
@@ -266,14 +260,14 @@ def test_slots_are_taken_under_names_that_are_limited_and_no_key_but_theirs_is_l
     rows = touched(database, lambda: took.extend(hasty(database).value(TAKE, take)))
 
     assert took == [ids[0], ids[3]]
-    assert database.rows("select * from redrive.limit_slots order by 1") == [
+    assert database.rows("select name, job from redrive.limit_slots order by 1") == [
         ("a", ids[0]),
         ("r", ids[0]),
     ]
-    assert ids_of(rows, "limit_keys") == {"r"}
-    assert database.value(
-        "select next_at < now() + '2 h' from redrive.limit_keys where name = 'r'"
-    ), "of one, not of two"
+    assert ids_of(rows, "limit_paces") == set(), "it had none"
+    assert database.rows(
+        "select name, next_at < now() + '2 h' from redrive.limit_paces"
+    ) == [("r", True)], "of one, not of two"
     assert not ids_of(rows, "limit_waits") & set(waiters)
 
 
@@ -392,8 +386,9 @@ def test_whoever_has_the_key_of_a_rate_wakes_for_all(database: Database) -> None
         database.rows("insert into redrive.limits values (%s, null, %s)", name, HOUR)
     one, two, three, *_ = (waiting(database, name) for name in "bbbac")
     database.rows(
-        "update redrive.limit_keys set placed_at = now() + '3 min', next_at = now() + '3 min'"
-        " where name <> 'b'"
+        "insert into redrive.limit_paces select name, 1, at, at from redrive.limit_keys,"
+        " lateral (select now() + case when name = 'b' then '-3 h' else '3 min' end::interval"
+        " as at) t"
     )
     asking, other, quick = database.session(), database.session(), hasty(database)
     asking.rows("begin")
@@ -415,7 +410,7 @@ def test_whoever_has_the_key_of_a_rate_wakes_for_all(database: Database) -> None
     assert rows == {
         ("jobs", one, 0),
         ("limit_waits", one, None),
-        ("limit_keys", "b", None),
+        ("limit_paces", "b", None),
     }
     assert [database.value(WAKE, "b", 9, False) for _ in range(2)] == [1, 0]
     assert database.value(
@@ -450,10 +445,8 @@ def test_a_name_that_nobody_uses_is_forgotten_alone(database: Database) -> None:
     names = ["idle", "idle2", "limited", "used", "next", "placed", "locked", "waited"]
     database.rows("insert into redrive.limit_keys select unnest(%s::text[])", names)
     database.rows(
-        "update redrive.limit_keys set next_at = now() + '1 h' where name = 'next'"
-    )
-    database.rows(
-        "update redrive.limit_keys set placed_at = now() + '1 h' where name = 'placed'"
+        "insert into redrive.limit_paces values ('next', 1, now() + '1 h', '-infinity'),"
+        " ('placed', 1, '-infinity', now() + '1 h'), ('idle', 1, '-infinity', '-infinity')"
     )
     database.rows("insert into redrive.limits values ('limited', 0)")
     waiting(database, "waited")
@@ -462,11 +455,12 @@ def test_a_name_that_nobody_uses_is_forgotten_alone(database: Database) -> None:
     (job,) = make_named(database, ["used"])
     (claimed,) = claim(database.conn, worker)
     database.rows(
-        "insert into redrive.limit_slots values ('used', %s), ('left', 0)", job
+        "insert into redrive.limit_slots values ('used', %s), ('limited', 0)", job
     )
     holding(database, "limit_keys", name="locked")
     rows = touched(database, lambda: hasty(database).rows(TEND, 99))
 
     assert ids_of(rows, "limit_keys") == {"idle", "idle2"}
+    assert ids_of(rows, "limit_paces") == {"idle"}
     assert ids_of(rows, "limit_slots") == {0}
     assert complete(database.conn, worker, claimed)

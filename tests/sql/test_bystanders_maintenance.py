@@ -97,7 +97,7 @@ def test_what_has_had_its_time_goes_alone_and_nobody_is_waited_for(
 
 
 def test_a_lane_without_a_job_and_a_name_goes_alone(database: Database) -> None:
-    """C25: while a lane of a queue in use was deleted, no job that came to it was claimed."""
+    """While a lane of a queue in use was deleted, no job that came to it was claimed."""
     other, hasty = database.session(), database.session(lock_timeout="1ms")
     busy = [("a", 1, 2), ("b", 0, 2), ("b", 1, 0)]
     for queue, priority, lane in busy:

@@ -5,7 +5,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.rules.scheduling.slots import Declaration
+from redrive.rules.slots import Declaration
 from redrive.worker import store
 from tests.factories import make_schedule, make_worker, silence
 from tests.postgres import Database

@@ -6,11 +6,11 @@ from redrive.worker import store
 from redrive.worker.protocol import SideEffect
 from tests.factories import (
     Claimed,
-    bury,
     claim,
     claim_one,
     complete,
     failure,
+    let_die,
     make_dead_letter,
     make_job,
     make_jobs,
@@ -27,7 +27,7 @@ SETTLE = (
 )
 
 
-@pytest.mark.parametrize("how", ["completes", "buries"])
+@pytest.mark.parametrize("how", ["completes", "dead-letters"])
 def test_the_next_of_a_key_has_a_time_of_its_own(database: Database, how: str) -> None:
     conn, worker = database.conn, make_worker(database.conn)
     for _ in range(2):
@@ -39,7 +39,7 @@ def test_the_next_of_a_key_has_a_time_of_its_own(database: Database, how: str) -
     if how == "completes":
         complete(conn, worker, job)
     else:
-        bury(conn, worker, job)
+        let_die(conn, worker, job)
 
     assert database.column("select run_at > now() from redrive.jobs") == [True]
 
@@ -54,7 +54,7 @@ def test_the_next_of_a_key_waits_for_the_dead_letter_that_comes_now(
     )
     for _ in range(2):
         make_job(conn, ordering_key="k")
-    bury(conn, worker, claim_one(conn, worker))
+    let_die(conn, worker, claim_one(conn, worker))
 
     assert database.column("select isfinite(run_at) from redrive.jobs") == [False]
 
@@ -205,7 +205,7 @@ def test_a_failure_is_kept_of_its_own_job_while_that_lasts(database: Database) -
         "update redrive.failures set at = at - interval '1 d' where job = %s", older.id
     )
     (one,) = (job for job in claim(conn, worker) if job.id == one.id)
-    bury(conn, worker, one)
+    let_die(conn, worker, one)
     settle(conn, worker, cancelled, "cancel", failure=failure())
 
     assert database.value(
@@ -247,6 +247,6 @@ def test_what_a_handler_did_is_kept_with_the_dead_letter(database: Database) -> 
     make_job(conn)
     job = claim_one(conn, worker)
     store.side_effects(conn, side_effect(job, worker=worker))
-    bury(conn, worker, job)
+    let_die(conn, worker, job)
 
     assert database.column("select job from redrive.side_effects") == [job.id]

@@ -7,7 +7,7 @@ import psycopg
 from psycopg import IsolationLevel
 
 from redrive.worker import store
-from redrive.worker.exchange import START, ClaimRequest, Settlements, exchange
+from redrive.worker.round_trip import START, ClaimRequest, Settlements, exchange
 from tests.factories import (
     claim,
     claim_one,
@@ -21,15 +21,15 @@ from tests.factories import (
 from tests.postgres import Database, Server
 
 JOBS: LiteralString = (
-    "insert into redrive.jobs (kind, queue, priority, lane, run_at, failed_at)"
-    " select 'k', queue, priority, lane, now() + later, failed_at from (values"
+    "insert into redrive.jobs (kind, queue, priority, lane, run_at, failed_at, fingerprint)"
+    " select 'k', queue, priority, lane, now() + later, failed_at, 'f' from (values"
     " ('a', 0, 0, 150, interval '-1 h', null), ('a', 0, 0, 2, '1 h', null),"
     " ('a', 0, 1, 1, '-1 h', null), ('a', 0, 1, 3, '1 h', null), ('a', 1, 0, 1, '-1 h', null),"
     " ('a', 1, 0, 5, '1 h', null), ('b', 0, 0, 1, '-1 h', now()), ('b', 0, 1, 2, '-1 h', null),"
     " ('b', 1, 0, 1, '-1 h', null), ('b', 0, 0, 6, '1 h', null), ('b', 0, 0, 1, '1 h', now()),"
     " ('d', 1, 0, 2, '-1 h', null))"
     " v(queue, priority, lane, n, later, failed_at), generate_series(1, n)"
-    " union all select 'k', 'many', 0, n, now(), null from generate_series(1, 200) n"
+    " union all select 'k', 'many', 0, n, now(), null, null from generate_series(1, 200) n"
 )
 
 
@@ -92,16 +92,16 @@ def test_the_oldest_dead_letter_is_an_open_one_of_its_queue(database: Database) 
     ) == [("a", 1), ("b", 9)]
 
 
-def test_m1_the_oldest_retrying_job_is_seen_by_its_first_failure_in_this_life(
+def test_the_oldest_retrying_job_is_seen_by_its_first_failure_in_this_life(
     database: Database,
 ) -> None:
-    """M1: retries of hours are safe only if somebody sees them."""
+    """Retries of hours are safe only if somebody sees them."""
     redriven = "('a', 1, '8 h'), ('a', 2, '3 h'), ('b', 1, '2 h')"
     database.conn.execute(
         "with lives as (select * from (values " + redriven + ") v(queue, life, ago)),"
-        " jobs as (insert into redrive.jobs (id, queue, kind, run_at, failed_at, redrives)"
+        " jobs as (insert into redrive.jobs (id, queue, kind, run_at, failed_at, fingerprint, redrives)"
         "   select case queue when 'a' then 901 else 902 end, queue, 'k', now() + '1 h',"
-        "          now(), max(life) - 1 from lives group by queue),"
+        "          now(), 'f1', max(life) - 1 from lives group by queue),"
         " failed as (insert into redrive.failures"
         "   (job, deliveries, attempt, at, error_class, message, category, fingerprint)"
         "   select case queue when 'a' then 901 else 902 end, life + n, 1,"
@@ -115,8 +115,8 @@ def test_m1_the_oldest_retrying_job_is_seen_by_its_first_failure_in_this_life(
     others = (("c", "1 h", None), ("d", "-1 h", "now"), ("e", "1 h", "now"))
     for queue, due, failed_at in others:  # scheduled, due, parked
         (job,) = database.row(
-            "insert into redrive.jobs (queue, kind, run_at, failed_at)"
-            " values (%s, 'k', now() + %s::interval, %s) returning id",
+            "insert into redrive.jobs (queue, kind, run_at, failed_at, fingerprint)"
+            " values (%s, 'k', now() + %s::interval, %s, '') returning id",
             *(queue, due, failed_at),
         )
         database.rows(
@@ -270,7 +270,7 @@ def test_each_figure_counts_what_it_is_of(database: Database) -> None:
     assert list(found["expected"]) == ["purge"]
     assert (found["workers"], found["workers_lost"]) == (1, 2)
     assert sorted(name for name, *_ in found["tables"]) == [
-        *("completions", "dead_letters", "deltas", "failures", "jobs"),
+        *("completions", "dead_letters", "deltas", "failures", "jobs")
     ]
 
 
@@ -321,9 +321,7 @@ def test_whoever_has_fresh_figures_makes_no_others_and_nobody_waits(
     assert database.value("select taken_at < now() from redrive.snapshots")
 
 
-def test_c30_figures_of_a_clock_that_was_ahead_are_made_anew(
-    database: Database,
-) -> None:
+def test_figures_of_a_clock_that_was_ahead_are_made_anew(database: Database) -> None:
     """They were served until the clock came to where it had been, and no alert saw anything."""
     taken = stats(database)["taken_at"]
     database.rows("update redrive.snapshots set taken_at = now() + interval '1 day'")
@@ -332,7 +330,7 @@ def test_c30_figures_of_a_clock_that_was_ahead_are_made_anew(
     assert database.value("select taken_at < now() from redrive.snapshots")
 
 
-def test_c30_a_minute_that_is_still_to_come_is_forgotten(database: Database) -> None:
+def test_a_minute_that_is_still_to_come_is_forgotten(database: Database) -> None:
     """The last two minutes on record were those of a clock that was ahead, for as long."""
     ahead = "now() + interval '1 day', '', 0"
     database.rows(f"insert into redrive.samples (minute, queue, dead) select {ahead}")  # type: ignore[arg-type] # ours

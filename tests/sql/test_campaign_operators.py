@@ -3,10 +3,10 @@
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaigns import campaign as campaigns
-from redrive.dead_letters.campaigns.campaign import drive, plan, start
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.store import drive, plan, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
 from tests.factories import (
     claim,
     complete,
@@ -19,6 +19,7 @@ from tests.factories import (
 )
 from tests.postgres import Database
 from tests.sql.test_campaigns import AT_ONCE, counts, run_all, started, state_of
+from tests.sql.test_edit import edit
 
 
 def test_a_paused_campaign_puts_nothing_back_and_counts_still(
@@ -71,10 +72,7 @@ def test_a_cancelled_campaign_takes_back_what_nobody_has_begun(
     assert before["default"].dead == 6
     assert database.row(
         "select action, n from redrive.audit order by id desc limit 1"
-    ) == (
-        "cancel redrive",
-        2,
-    )
+    ) == ("cancel redrive", 2)
 
 
 def test_nobody_claims_what_is_ended_while_its_lane_is_forgotten(
@@ -165,6 +163,19 @@ def test_a_viewer_lists_and_watches(database: Database) -> None:
     assert [found["campaign"] for found in campaigns.find(viewer)] == [campaign]
 
 
+def test_an_operator_waits_for_workers_who_take_the_steps(database: Database) -> None:
+    """Who takes a step says how many jobs it releases, whatever the campaign's terms are."""
+    make_dead_letters(database.conn, 1)
+    campaign = started(database.conn)
+    operator = database.session()
+    operator.rows("set session authorization redrive_operator")
+    watched = campaigns.watch(operator.conn, campaign, every=0.0)
+
+    assert [next(watched)["state"] for _ in range(2)] == ["waiting", "waiting"]
+    drive(database.conn, campaign)
+    assert next(watched)["redriven"] == 1
+
+
 # Two people
 
 
@@ -191,7 +202,7 @@ def test_a_kind_that_needs_two_is_not_started_by_who_planned_it(
 
 
 def test_one_person_behind_two_logins_is_one_person(database: Database) -> None:
-    """S23: with a token of each role, somebody started what they had planned."""
+    """With a token of each role, somebody started what they had planned."""
     make_dead_letters(database.conn, 1)
     database.rows(
         "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
@@ -205,7 +216,143 @@ def test_one_person_behind_two_logins_is_one_person(database: Database) -> None:
     assert state_of(database.conn, made.plan)["state"] == "planned"
 
 
+@pytest.mark.parametrize(
+    "alias", ["Ada@Corp", "ada@corp\u200b", "\uff21da@corp", " ada@corp"]
+)
+def test_a_name_in_another_form_is_no_other_person(
+    database: Database, alias: str
+) -> None:
+    make_dead_letters(database.conn, 1)
+    database.rows(
+        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
+    )
+    operator = database.session()
+    operator.rows("set session authorization redrive_operator")
+    made = plan(operator.conn, Filter(), actor="ada@corp")
+
+    with pytest.raises(psycopg.Error, match="so another person must start it"):
+        start(database.conn, made.plan, AT_ONCE, actor=alias, why="x")
+
+
 def test_a_kind_needs_two_until_a_worker_says_otherwise(database: Database) -> None:
     for twice, left in (("{a,b,elsewhere}", ["a", "b"]), ("{b}", ["b"]), ("{}", [])):
         database.rows("select redrive.say_approvals_v1('{a,b}', %s::text[])", twice)
         assert database.column("select kind from redrive.approvals order by 1") == left
+
+
+# What is approved are values
+
+
+def test_a_plan_is_not_started_if_its_dead_letters_were_edited_since(
+    database: Database,
+) -> None:
+    """The second person would approve something else than the first one planned."""
+    ids = [make_dead_letter(database.conn, payload={"n": n}) for n in range(5)]
+    made = plan(database.conn, Filter(), actor="ada")
+    for job in ids[:3]:
+        assert edit(database.conn, job, {"n": 9}) is None
+
+    with pytest.raises(psycopg.Error, match="3 of its dead letters were edited"):
+        start(database.conn, made.plan, AT_ONCE, actor="bo", why="x")
+
+    assert state_of(database.conn, made.plan)["state"] == "planned"
+    again = plan(database.conn, Filter(), actor="ada")
+    start(database.conn, again.plan, AT_ONCE, actor="bo", why="x")
+    drive(database.conn, again.plan)
+    assert state_of(database.conn, again.plan)["redriven"] == 5
+
+
+def test_an_edit_that_is_undone_keeps_no_plan_from_its_start(
+    database: Database,
+) -> None:
+    job = make_dead_letter(database.conn, payload={"n": 1})
+    made = plan(database.conn, Filter(), actor="ada")
+    for n in (9, 1):
+        assert edit(database.conn, job, {"n": n}) is None
+
+    start(database.conn, made.plan, AT_ONCE, actor="bo", why="x")
+    drive(database.conn, made.plan)
+    assert state_of(database.conn, made.plan)["redriven"] == 1
+
+
+@pytest.mark.parametrize("column", ["payload", "headers"])
+def test_what_changed_without_an_edit_is_not_released(
+    database: Database, column: str
+) -> None:
+    """Whoever changed it, and however late."""
+    changed, same = make_dead_letters(database.conn, 2)
+    campaign = started(database.conn)
+    database.rows(
+        f"update redrive.dead_letters set {column} = '{{\"x\": 1}}' where id = %s",  # type: ignore[arg-type]
+        changed,
+    )
+    drive(database.conn, campaign)
+
+    assert database.column("select id from redrive.jobs") == [same]
+    assert state_of(database.conn, campaign)["blocked"] == {"edited": 1}
+    assert database.rows(
+        "select state, blocked from redrive.dead_letters where id = %s", changed
+    ) == [("open", "edited")]
+
+
+@pytest.mark.parametrize(("twice", "released"), [("{}", 2), ("{invoice.charge}", 1)])
+def test_who_resumes_approves_edits_except_of_kinds_that_need_two(
+    database: Database, twice: str, released: int
+) -> None:
+    edited, _ = make_dead_letters(database.conn, 2)
+    campaign = started(database.conn)
+    campaigns.pause(database.conn, campaign, actor="ada", why="a typo")
+    assert edit(database.conn, edited, {"n": 9}) is None
+    database.rows(
+        "select redrive.say_approvals_v1('{invoice.charge}', %s::text[])", twice
+    )
+    campaigns.resume(database.conn, campaign, actor="ada", why="corrected")
+    drive(database.conn, campaign)
+
+    assert state_of(database.conn, campaign)["redriven"] == released
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_what_is_encrypted_anew_is_what_was_planned(
+    database: Database, is_started: bool
+) -> None:
+    sealed, other = make_dead_letters(database.conn, 2)
+    made = plan(database.conn, Filter(), actor="ada").plan
+    assert made
+    if is_started:
+        start(database.conn, made, AT_ONCE, actor="ada", why="x")
+    envelope = '{"$redrive": {"k": "new", "n": "AA==", "c": "AA=="}}'
+    database.rows(
+        "select redrive.reencrypt_v1(null, 'dead_letters', %s, '{0}',"
+        " (select array_agg(payload) from redrive.dead_letters where id = %s),"
+        " array[%s::jsonb], '{s}')",
+        [sealed],
+        sealed,
+        envelope,
+    )
+    if not is_started:
+        start(database.conn, made, AT_ONCE, actor="ada", why="x")
+    drive(database.conn, made)
+
+    assert database.column("select id from redrive.jobs order by id") == [sealed, other]
+
+
+def test_nothing_is_encrypted_anew_while_its_campaign_is_locked(
+    database: Database,
+) -> None:
+    """Its digest could not follow."""
+    (job,) = make_dead_letters(database.conn, 1)
+    made = plan(database.conn, Filter(), actor="ada").plan
+    other = database.session()
+    other.rows("begin")
+    other.rows("select from redrive.campaigns where id = %s for update", made)
+
+    assert (
+        database.value(
+            "select redrive.reencrypt_v1(null, 'dead_letters', %s, '{0}',"
+            " (select array_agg(payload) from redrive.dead_letters),"
+            ' array[\'{"$redrive": {"k": "n"}}\'::jsonb], \'{s}\')',
+            [job],
+        )
+        == 0
+    )

@@ -1,4 +1,4 @@
-"""Campaigns in the database: what is frozen, how it goes on, and what is left after any death."""
+"""Campaigns in the database: what is frozen, each step, and what is left after any death."""
 
 import threading
 from bisect import bisect_left
@@ -10,17 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaigns import campaign as campaigns
-from redrive.dead_letters.campaigns.campaign import drive, plan, show, start
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.store import drive, plan, show, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
-from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store
 from redrive.worker.store import forget
 from tests.factories import (
-    bury,
     claim,
     complete,
+    let_die,
     make_dead_letter,
     make_dead_letters,
     make_job,
@@ -69,7 +69,7 @@ def run_all(conn: Connection, *, dies: bool = False) -> int:
     jobs = claim(conn, worker, 1000)
     if dies:
         for job in jobs:
-            bury(conn, worker, job)
+            let_die(conn, worker, job)
     elif jobs:
         complete(conn, worker, *jobs)
     return len(jobs)
@@ -95,10 +95,7 @@ def test_a_plan_freezes_the_exact_set_and_changes_nothing(database: Database) ->
     ]
     assert database.rows(
         "select n, id, redrives, state from redrive.campaign_jobs"
-    ) == [
-        (1, first, 0, None),
-        (2, second, 0, None),
-    ]
+    ) == [(1, first, 0, None), (2, second, 0, None)]
     assert database.value("select count(*) from redrive.audit") == 0
     assert drive(database.conn, made.plan) is None
 
@@ -201,7 +198,7 @@ def test_a_plan_that_nobody_starts_is_forgotten_after_a_day(database: Database) 
 
 
 def test_a_plan_that_is_forgotten_by_steps_is_not_started(database: Database) -> None:
-    """What was gone of it never had its turn: the campaign went on for ever."""
+    """A plan that is partly forgotten cannot be started."""
     make_dead_letters(database.conn, 50)
     old = plan(database.conn, Filter(), actor="ada").plan
     database.rows("update redrive.campaigns set created_at = now() - interval '25 h'")
@@ -248,7 +245,7 @@ def test_a_plan_is_started_once(database: Database) -> None:
 
 
 def test_what_was_put_back_is_counted_by_what_became_of_it(database: Database) -> None:
-    """U6: its state said done while jobs were still scheduled."""
+    """Its state said done while jobs were still scheduled."""
     make_dead_letters(database.conn, 3)
     campaign = started(database.conn)
     drive(database.conn, campaign)
@@ -261,7 +258,7 @@ def test_what_was_put_back_is_counted_by_what_became_of_it(database: Database) -
     drive(database.conn, campaign)
     assert counts(database.conn, campaign) == ("running", 3, 1, 0, 1, 0, {})
 
-    bury(database.conn, worker, third)
+    let_die(database.conn, worker, third)
     drive(database.conn, campaign)
     assert counts(database.conn, campaign) == ("done", 3, 1, 1, 1, 0, {})
     assert database.column("select state from redrive.campaign_jobs order by n") == [
@@ -290,10 +287,7 @@ def test_of_a_set_that_fails_always_only_the_canaries_run(database: Database) ->
     )
     assert database.row(
         "select action, why from redrive.audit order by id desc limit 1"
-    ) == (
-        "abort redrive",
-        "3 of 3 died again, more than 10%",
-    )
+    ) == ("abort redrive", "3 of 3 died again, more than 10%")
 
 
 def test_a_campaign_that_aborted_goes_on_when_somebody_says_so(
@@ -322,6 +316,40 @@ def test_only_the_generation_that_was_seen_goes_back(database: Database) -> None
 
     assert database.column("select id from redrive.jobs") == [second]
     assert state_of(database.conn, campaign)["blocked"] == {"not_open": 1}
+
+
+def test_dead_letters_that_are_no_longer_open_use_up_no_turn(
+    database: Database,
+) -> None:
+    """A campaign of many whose first ones were dismissed passed over three in each step."""
+    ids = make_dead_letters(database.conn, 300)
+    campaign = started(database.conn, terms=Terms(canaries=3))
+    database.rows("select redrive.dismiss_v1(%s::bigint[], 'ada', 'known')", ids[:150])
+    drive(database.conn, campaign)
+
+    assert database.column("select id from redrive.jobs order by id") == ids[150:153]
+    assert state_of(database.conn, campaign)["blocked"] == {"not_open": 150}
+
+
+def test_a_campaign_says_that_its_canaries_have_not_begun(database: Database) -> None:
+    """They wait for a limit of 0, for example. Nobody was told."""
+    make_dead_letters(database.conn, 20)
+    campaign = started(database.conn, terms=Terms(canaries=3))
+    drive(database.conn, campaign)
+    drive(database.conn, campaign)
+    assert state_of(database.conn, campaign)["said"] is None
+    database.rows(
+        "update redrive.dead_letters set settled_at = settled_at - interval '2 minutes'"
+    )
+    drive(database.conn, campaign)
+
+    said = "its canaries have not begun; redrive job show says why"
+    assert state_of(database.conn, campaign)["said"] == said
+    health = database.value("select redrive.health_v1(null)")
+    assert set(health["campaigns"]) == {"canary"}
+    run_all(database.conn)
+    drive(database.conn, campaign)
+    assert state_of(database.conn, campaign)["said"] is None
 
 
 def test_of_two_that_looked_at_the_same_time_one_comes_too_late(
@@ -451,10 +479,10 @@ def test_a_clock_that_is_set_back_does_not_stop_the_feed(database: Database) -> 
     assert state_of(database.conn, campaign)["redriven"] == 2, "at its rate"
 
 
-def test_c37_no_second_has_more_than_the_rate_though_steps_come_late(
+def test_no_second_has_more_than_the_rate_though_steps_come_late(
     database: Database,
 ) -> None:
-    """C37: two chunks, each on time by itself, had 162 due within one second at 100/s."""
+    """Two chunks, each on time by itself, had 162 due within one second at 100/s."""
     make_dead_letters(database.conn, 1_500)
     campaign = started(database.conn, terms=Terms(canaries=0, rate=100.0))
     due: list[float] = []
@@ -483,7 +511,7 @@ def test_c37_no_second_has_more_than_the_rate_though_steps_come_late(
     assert max(bisect_left(due, at + 0.99) - n for n, at in enumerate(due)) <= 101
 
 
-def test_c37_what_is_not_due_yet_is_not_waited_for(database: Database) -> None:
+def test_what_is_not_due_yet_is_not_waited_for(database: Database) -> None:
     make_dead_letters(database.conn, 100)
     campaign = started(database.conn, terms=Terms(rate=5.0, canaries=0))
     drive(database.conn, campaign)
@@ -498,7 +526,7 @@ def test_c37_what_is_not_due_yet_is_not_waited_for(database: Database) -> None:
 
 
 def test_what_nobody_begins_is_bounded(database: Database) -> None:
-    """U5: after a pause of 15 s ten jobs ran within 35 ms."""
+    """After a pause of 15 s ten jobs ran within 35 ms."""
     make_dead_letters(database.conn, 100)
     campaign = started(database.conn, terms=Terms(rate=5.0, canaries=0))
     for _ in range(30):
@@ -554,11 +582,7 @@ def test_others_come_first(database: Database) -> None:
     drive(conn, campaign)
     assert database.row(
         "select state, redriven, held_since from redrive.campaigns"
-    ) == (
-        "canary",
-        6,
-        None,
-    )
+    ) == ("canary", 6, None)
 
 
 @pytest.mark.parametrize(
@@ -662,7 +686,7 @@ def test_only_recent_recoveries_of_its_own_breakers_count(database: Database) ->
 
 
 def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> None:
-    """Each step would fail again, for ever."""
+    """It aborts, because each step would fail again."""
     make_dead_letter(database.conn)
     database.rows("update redrive.dead_letters set payload = '[]'")
     campaign = started(database.conn)

@@ -139,7 +139,7 @@ def test_totals_are_exact_in_every_snapshot_while_folds_and_enqueues_race(
 def test_folding_goes_on_by_steps_of_one_size_and_changes_no_total_on_the_way(
     database: Database,
 ) -> None:
-    """C8: a million deltas were folded in one statement, or never when that was too long."""
+    """A million deltas are folded in several statements."""
     reader, steps = database.session(), []
     for n in range(2):
         database.rows(
@@ -165,7 +165,7 @@ def test_folding_goes_on_by_steps_of_one_size_and_changes_no_total_on_the_way(
 def test_folding_goes_on_where_the_last_step_ended_whoever_took_it(
     database: Database,
 ) -> None:
-    """C8: a fold that was cancelled had done nothing, and the next one began anew."""
+    """A fold that is cancelled keeps what it has done."""
     database.rows(
         "insert into redrive.deltas (queue, kind, event, n)"
         " select 'q', 'invoice.charge', 'enqueued', 1 from generate_series(1, 30000)"
@@ -353,11 +353,7 @@ def test_a_paused_queue_remembers_who_why_and_since_when(database: Database) -> 
     )
     assert database.row(
         "select paused_at, paused_by, paused_why from redrive.queues"
-    ) == (
-        None,
-        None,
-        None,
-    )
+    ) == (None, None, None)
     assert database.rows(
         "select action, actor, why, detail ->> 'queue' from redrive.audit order by id"
     ) == [
@@ -422,7 +418,7 @@ EXPECTED = """
 def test_what_is_expected_keeps_its_time_until_it_is_expected_otherwise(
     database: Database,
 ):
-    """O12: a task that never ran had nothing to be late against."""
+    """A task that never ran had nothing to be late against."""
     expect = "select redrive.expect_chore_v1('purge', %s)"
     assert database.row(EXPECTED) == (None, None, True)
 

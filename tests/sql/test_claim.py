@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from redrive.worker import store
-from redrive.worker.exchange import START, Lane, Place
-from redrive.worker.supervisor.claiming.lanes import LaneBook
+from redrive.worker.claim.lanes import LaneBook
+from redrive.worker.round_trip import START, Lane, Place
 from tests.factories import (
     Claimed,
     claim,
@@ -83,6 +83,7 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
         "idempotency_key": "ik",
         "ordering_key": "ok",
         "checkpoint": None,
+        "source": None,
         "retried_for": None,
     }
 
@@ -264,7 +265,7 @@ def tenants_in_turn(database: Database, worker: int, queue: str) -> list[str]:
 def test_what_waited_before_a_queue_was_fair_delays_nobody_after(
     database: Database,
 ) -> None:
-    """U14: the loud one's jobs, and a tenant of any share: one claim for each lane at most."""
+    """The loud one's jobs, and a tenant of any share: one claim for each lane at most."""
     make_jobs(database.conn, 2000, queue="q", tenant="loud")
     database.rows("select redrive.set_lanes_v1('q', 16, 'ada', 'x')")
     others = [f"t{n}" for n in range(60)]
@@ -328,7 +329,7 @@ def test_a_queue_gets_lanes_and_loses_them_again(database: Database) -> None:
 def test_a_worker_with_other_kinds_in_the_lane_takes_its_own_and_no_other(
     database: Database,
 ) -> None:
-    """C11: each bounced the other's jobs for ever."""
+    """Each worker takes only jobs of its own kinds, and no job stays behind."""
     for kind in ("a.one", "b.one", "b.two", "c.one", "c.ones") * 5:
         make_job(database.conn, kind)
     everything = make_worker(database.conn, "old")

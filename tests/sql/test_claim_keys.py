@@ -3,11 +3,11 @@
 import pytest
 
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
     failure,
+    let_die,
     make_job,
     make_worker,
     redrive,
@@ -123,7 +123,7 @@ def test_a_redriven_head_of_the_key_waits_for_the_one_that_runs(
 ) -> None:
     first, second, third = (make_job(database.conn, ordering_key="k") for _ in range(3))
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     running = claim_one(database.conn, worker)
     assert running.id == second
     assert redrive(database.conn, [first]) == {first: None}
@@ -141,7 +141,7 @@ def test_a_redriven_head_runs_before_a_retry_of_a_younger_job(
 ) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     running = claim_one(database.conn, worker)
     redrive(database.conn, [first])
     settle(database.conn, worker, running, "retry", failure=failure())

@@ -3,7 +3,7 @@
 import re
 
 from redrive.worker import store
-from redrive.worker.exchange import EPOCH, START, ClaimRequest, Lane, Place
+from redrive.worker.round_trip import EPOCH, START, ClaimRequest, Lane, Place
 from tests.factories import (
     Claimed,
     claim,
@@ -65,7 +65,7 @@ def test_a_claim_goes_on_where_that_of_another_worker_ended(database: Database) 
     assert not {job.id for job in first} & {job.id for job in rest}
 
 
-def test_c38_a_worker_that_is_behind_reads_no_job_that_others_have_completed(
+def test_a_worker_that_is_behind_reads_no_job_that_others_have_completed(
     database: Database,
 ) -> None:
     """Among many workers, each is far behind whenever its turn comes."""
@@ -80,20 +80,25 @@ def test_c38_a_worker_that_is_behind_reads_no_job_that_others_have_completed(
     assert buffers_of_claim(database, behind) <= at_once + 10
 
 
-def buffers_of_claim(database: Database, worker: int) -> int:
-    """Count the buffers of a claim of ten jobs from the first place, and take it back."""
+def buffers_of_claim(
+    database: Database, worker: int, lane: Lane = LANE[0], place: Place = START
+) -> int:
+    """Count the buffers of a claim of ten jobs after a place, and take it back."""
     with database.conn.transaction(force_rollback=True):
         plan = database.column(
-            "explain (analyze, buffers) select from redrive.claim_v1(%s, '{default}', '{0}', '{0}',"
-            " '{epoch}', '{0}', '{0}', false, 10)",
+            "explain (analyze, buffers) select from redrive.claim_v1(%s, '{default}', '{0}',"
+            " array[%s::smallint], array[%s::timestamptz], array[%s::bigint], array[%s::bigint],"
+            " false, 10)",
             worker,
+            lane.lane,
+            *place,
         )
     (hits,) = {int(n) for n in re.findall(r"Buffers: shared hit=(\d+)", plan[1])}
     return hits
 
 
 def test_workers_with_the_same_kinds_share_sweeps(database: Database) -> None:
-    """C38: each of a hundred workers swept as often as one alone, and held the lane for it."""
+    """Each of a hundred workers swept as often as one alone, and held the lane for it."""
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     other = store.register(
         database.conn, store.Registration("other", "test", 60, ["late"], None)
@@ -104,12 +109,10 @@ def test_workers_with_the_same_kinds_share_sweeps(database: Database) -> None:
     (shared,) = sweep(database, two, 2)
     (own,) = sweep(database, other, 1)
     make_late(database)
-    database.rows(
-        "update redrive.lanes set full_scan_at = full_scan_at - interval '1 hour'"
-    )
+    database.rows("update redrive.full_scans set next_at = next_at - interval '1 hour'")
     (again,) = sweep(database, two, 1)
     make_late(database)
-    database.rows("update redrive.lanes set full_scan_at = now() + interval '1 day'")
+    database.rows("update redrive.full_scans set next_at = now() + interval '1 day'")
     (after_a_clock,) = sweep(database, one, 1)
 
     assert before == shared == {"invoice.charge"}
@@ -125,7 +128,7 @@ def test_a_sweep_whose_jobs_were_all_late_leaves_the_next_one_due(
     sweep(database, one, 2)
     for _ in range(5):
         make_late(database)
-    database.rows("update redrive.lanes set full_scan_at = '-infinity'")
+    database.rows("update redrive.full_scans set next_at = '-infinity'")
     found = [sweep(database, worker, 2) for worker in (one, two, one, two)]
 
     assert found == [
@@ -134,7 +137,7 @@ def test_a_sweep_whose_jobs_were_all_late_leaves_the_next_one_due(
         [{"late", "invoice.charge"}],
         [{"invoice.charge"}],
     ]
-    assert database.value("select isfinite(full_scan_at) from redrive.lanes")
+    assert database.value("select isfinite(next_at) from redrive.full_scans")
 
 
 def make_late(database: Database) -> None:
@@ -152,7 +155,7 @@ def sweep(database: Database, worker: int, want: int) -> list[set[str]]:
 
 
 def test_a_place_from_before_a_crash_is_not_trusted(database: Database) -> None:
-    """C17: claims that a crash took back left their ids to others, and jobs were claimed twice."""
+    """Claims that a crash took back left their ids to others, and jobs were claimed twice."""
     make_jobs(database.conn, 10)
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     request = ClaimRequest(one, LANE, [START], 5, from_start=False)
@@ -198,6 +201,7 @@ def test_what_comes_or_comes_back_is_in_front_of_every_floor(
     settle(database.conn, worker, jobs[1], "retry", delay=0.0)
     redrive(database.conn, [dead])
     new = make_job(database.conn)
-    back = claim(database.conn, worker, lanes=LANE, places=place)
+    lanes = [LANE[0].front, *LANE]
+    back = claim(database.conn, worker, lanes=lanes, places=place * 2)
 
     assert {job.id for job in back} == {jobs[0].id, jobs[1].id, dead, new}

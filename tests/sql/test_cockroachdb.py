@@ -17,7 +17,7 @@ TERMINATE = b"X\0\0\0\x04"
 
 
 def _status(name: bytes, value: bytes) -> bytes:
-    """Return the message by which a server reports a parameter."""
+    """Return the message that a server sends to report a parameter."""
     body = name + b"\0" + value + b"\0"
     return b"S" + (len(body) + 4).to_bytes(4, "big") + body
 

@@ -5,11 +5,11 @@ from concurrent.futures import wait
 import pytest
 
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
     failure,
+    let_die,
     make_job,
     make_jobs,
     make_worker,
@@ -53,11 +53,7 @@ def test_a_settlement_that_does_not_match_the_claim_changes_nothing(
     claimed[wrong] += 1
 
     settled = database.value(
-        COMPLETE,
-        [claimed["worker"]],
-        [job.claim],
-        [claimed["id"]],
-        [claimed["token"]],
+        COMPLETE, [claimed["worker"]], [job.claim], [claimed["id"]], [claimed["token"]]
     )
 
     assert settled == []
@@ -128,7 +124,7 @@ def test_a_redriven_job_that_succeeds_resolves_all_its_dead_letters(
     worker = make_worker(database.conn)
     for _ in range(2):
         job = claim_one(database.conn, worker)
-        bury(database.conn, worker, job)
+        let_die(database.conn, worker, job)
         assert redrive(database.conn, [job.id]) == {job.id: None}
     job = claim_one(database.conn, worker)
 
@@ -136,10 +132,7 @@ def test_a_redriven_job_that_succeeds_resolves_all_its_dead_letters(
 
     assert database.rows(
         "select redrives, state, outcome from redrive.dead_letters order by redrives"
-    ) == [
-        (0, "resolved", "dead_again"),
-        (1, "resolved", "succeeded"),
-    ]
+    ) == [(0, "resolved", "dead_again"), (1, "resolved", "succeeded")]
     assert totals(database.conn)["resolved"] == 2
     assert database.value("select count(*) from redrive.failures") == 2, (
         "kept as long as the dead letters are"

@@ -21,7 +21,7 @@ from redrive.database.arrays import (
 )
 from redrive.database.connections.connect import connect
 from redrive.database.connections.link import Link
-from redrive.worker.exchange import EPOCH
+from redrive.worker.round_trip import EPOCH
 from tests.postgres import Database
 
 pytestmark = pytest.mark.every_version

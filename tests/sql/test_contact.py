@@ -24,7 +24,7 @@ def minutes_pass(conn: Connection, minutes: float) -> None:
 def test_nobody_is_lost_for_an_outage_or_because_the_clock_was_set(
     database: Database, minutes: float
 ) -> None:
-    """C17, C19: whoever came back first took everybody else for dead."""
+    """Whoever came back first took everybody else for dead."""
     make_jobs(database.conn, 3)
     first, other = (
         make_worker(database.conn, name, ttl=TTL) for name in ("first", "other")
@@ -42,7 +42,7 @@ def test_nobody_is_lost_for_an_outage_or_because_the_clock_was_set(
 def test_who_is_silent_while_others_beat_is_lost_whatever_the_clock_says(
     database: Database,
 ) -> None:
-    """C17: a worker whose last beat seemed to lie in the future was never taken for lost."""
+    """A worker whose last beat seemed to lie in the future was never taken for lost."""
     beating, silent = (make_worker(database.conn, name, ttl=TTL) for name in ("a", "b"))
     database.conn.execute(
         "update redrive.workers set seen_at = seen_at + interval '1 hour'"
@@ -73,7 +73,7 @@ def test_an_outage_counts_for_a_quarter_of_the_shortest_ttl(database: Database) 
 def test_a_worker_is_marked_although_its_jobs_cannot_be_taken_back(
     database: Database,
 ) -> None:
-    """C1: the mark went with the rest when taking jobs back ran into its timeout."""
+    """The mark went with the rest when taking jobs back ran into its timeout."""
     make_jobs(database.conn, 1)
     worker = make_worker(database.conn, ttl=TTL)
     claim(database.conn, worker)
@@ -102,7 +102,7 @@ def test_a_beat_waits_for_nobody_who_advances_the_clock(database: Database) -> N
 
 
 def test_a_chore_done_in_the_future_is_due(database: Database) -> None:
-    """C17: a clock set back by an hour meant no rescue for an hour."""
+    """A clock set back by an hour meant no rescue for an hour."""
     database.rows(
         "update redrive.chores set ran_at = clock_timestamp() + interval '1 hour'"
     )
@@ -122,8 +122,8 @@ def test_a_worker_that_was_just_registered_is_not_lost(database: Database) -> No
     assert store.mark_lost(database.conn, 1.0) == 0
 
 
-def test_c38_a_heartbeat_reads_no_row_of_another_worker(database: Database) -> None:
-    """C38: each of 1,000 idle workers read the rows of all others twice, every few seconds."""
+def test_a_heartbeat_reads_no_row_of_another_worker(database: Database) -> None:
+    """Each of 1,000 idle workers read the rows of all others twice, every few seconds."""
     beat = "explain (analyze, buffers, format json) select redrive.beat_v1(%s, '{0}', '{null}')"
 
     def blocks() -> int:

@@ -10,13 +10,13 @@ import pytest
 from psycopg import sql
 
 from redrive.database.connections.link import Link
-from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.enqueue import enqueue, enqueue_many
-from redrive.rules.dead_letters.terms import Terms
 from redrive.worker import store
-from redrive.worker.supervisor.upkeep.maintenance import CHORES
-from tests.factories import bury, claim, complete, make_worker
+from redrive.worker.upkeep.maintenance import CHORES
+from tests.factories import claim, complete, let_die, make_worker
 from tests.postgres import Database
 
 SETTINGS = {
@@ -86,10 +86,10 @@ def set_by_others(request: pytest.FixtureRequest, database: Database) -> Databas
     return database
 
 
-def test_c35_a_job_is_enqueued_claimed_settled_and_redriven(
+def test_a_job_is_enqueued_claimed_settled_and_redriven(
     set_by_others: Database,
 ) -> None:
-    """C35: with `array_nulls=off` on the database each claim failed."""
+    """Claims work with `array_nulls=off` on the database."""
     with psycopg.connect(set_by_others.url) as producer:
         enqueue(
             producer, "mail.send", {"to": "Zoë O'Hara \\ ada"}, ordering_key="a,b'{}\\"
@@ -104,7 +104,7 @@ def test_c35_a_job_is_enqueued_claimed_settled_and_redriven(
         with psycopg.connect(set_by_others.url) as own:
             completed = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
             own.execute(completed, (worker, third.id, third.deliveries))
-        bury(conn, worker, second)
+        let_die(conn, worker, second)
         made = campaign.plan(conn, Filter(), actor="ada")
         assert made.plan is not None
         terms = Terms(rate=100.0, canaries=0)

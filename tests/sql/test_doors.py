@@ -3,6 +3,7 @@ locks, instants.
 """
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 
 import psycopg
@@ -10,9 +11,18 @@ import pytest
 
 from redrive.database.connections.connect import connect
 from redrive.database.schema.migrate import LOCK_KEY, installed, latest, migrate
+from redrive.dead_letters.campaigns.store import cancel, drive, plan, start_alone
+from redrive.dead_letters.campaigns.terms import Terms
+from redrive.dead_letters.filter import Filter
 from redrive.errors import SchemaError
 from redrive.worker import store
-from tests.factories import make_dead_letter, make_job
+from tests.factories import (
+    claim,
+    make_dead_letter,
+    make_dead_letters,
+    make_job,
+    make_worker,
+)
 from tests.postgres import Database, Server, Session
 
 pytestmark = pytest.mark.every_version
@@ -97,7 +107,7 @@ def look_around(url: str) -> None:
 def test_nothing_of_public_takes_the_place_of_what_we_call(
     url: str, attacker: Connection, first: str
 ) -> None:
-    """S1: an aggregate in `public`, then migrate, then `dlq groups`: the payload was taken."""
+    """An aggregate in `public`, then migrate, then `dlq groups`: the payload was taken."""
 
     def shadow() -> None:
         for statement in SHADOWS:
@@ -118,7 +128,7 @@ def test_nothing_of_public_takes_the_place_of_what_we_call(
 def test_nothing_of_ours_depends_on_what_somebody_else_made(
     url: str, attacker: Connection
 ) -> None:
-    """S1: no view, constraint, default or body that is parsed when it is made."""
+    """No view, constraint, default or body that is parsed when it is made."""
     for statement in SHADOWS:
         attacker.execute(statement)
     with psycopg.connect(url, autocommit=True) as conn:
@@ -178,7 +188,7 @@ OWN_MIGRATIONS: LiteralString = (
 def test_a_schema_that_somebody_else_made_is_refused(
     url: str, attacker: Connection, statements: tuple[LiteralString, ...], named: str
 ) -> None:
-    """S5: a trigger on redrive.migrations became superuser."""
+    """A trigger on redrive.migrations became superuser."""
     for statement in statements:
         attacker.execute(statement)
     with psycopg.connect(url, autocommit=True) as conn:
@@ -211,7 +221,7 @@ def test_a_schema_that_somebody_else_made_is_refused(
 def test_an_object_that_somebody_else_put_beside_ours_is_refused(
     url: str, attacker: Connection, statement: LiteralString, named: str
 ) -> None:
-    """S5: whoever was once granted CREATE on the schema."""
+    """Whoever was once granted CREATE on the schema."""
     with psycopg.connect(url, autocommit=True) as conn:
         migrate(conn)
         conn.execute("grant usage, create on schema redrive to redrive_attacker")
@@ -223,7 +233,7 @@ def test_an_object_that_somebody_else_put_beside_ours_is_refused(
 def test_a_trigger_of_somebody_else_on_our_tables_is_refused(
     url: str, attacker: Connection
 ) -> None:
-    """S5: whoever was once granted TRIGGER on a table."""
+    """Whoever was once granted TRIGGER on a table."""
     attacker.execute(TRAP.replace("redrive.trap", "public.trap"))
     with psycopg.connect(url, autocommit=True) as conn:
         migrate(conn)
@@ -247,7 +257,7 @@ def test_a_trigger_of_somebody_else_on_our_tables_is_refused(
 def test_an_advisory_lock_keeps_no_migration_waiting(
     url: str, attacker: Connection
 ) -> None:
-    """S16: anybody who can connect may take one."""
+    """Anybody who can connect may take one."""
     with psycopg.connect(url, autocommit=True) as conn:
         migrate(conn)
         attacker.execute("select pg_advisory_lock(%s)", (LOCK_KEY,))
@@ -257,10 +267,64 @@ def test_an_advisory_lock_keeps_no_migration_waiting(
         assert migrate(conn).after == latest()
 
 
+KEYS: tuple[LiteralString, ...] = (
+    # what was the mark of a lane, of a delivery, of the names, and of the starts of campaigns
+    "select pg_advisory_lock(hashtextextended('default', lane)) from generate_series(-2, 2) lane",
+    (
+        "select pg_advisory_lock(hashint8extended(id, deliveries))"
+        " from generate_series(1, 20) id, generate_series(0, 3) deliveries"
+    ),
+    "select pg_advisory_lock(x'7265646e'::int, 0)",
+    "select pg_advisory_lock(hashtextextended('redrive.start_campaign', 0))",
+)
+
+
+def test_a_login_that_may_only_connect_keeps_nobody_waiting(database: Database) -> None:
+    """Its locks may have any key: nothing of ours waits for an advisory lock."""
+    database.rows(
+        "do $$ begin create role redrive_nobody nologin;"
+        " exception when duplicate_object or unique_violation then null; end $$"
+    )
+    stranger = database.session("redrive_nobody")
+    for keys in KEYS:
+        stranger.rows(keys)
+    conn = database.session(lock_timeout="300ms").conn
+    dead = make_dead_letters(conn, 2)
+    waiting = make_job(conn)
+    worker = make_worker(conn)
+    (job,) = claim(conn, worker, 10)
+    assert job.id == waiting
+    later = make_job(conn, run_at=datetime.now(UTC) + timedelta(hours=1))
+
+    conn.execute(
+        "select redrive.complete_in_transaction_v1(%s, %s, %s)",
+        (worker, job.id, job.deliveries),
+    )
+    conn.execute("select redrive.cancel_v1(%s, 'ada', 'why')", ([later],))
+    plan_id = plan(conn, Filter(), actor="ada").plan
+    assert plan_id
+    start_alone(conn, plan_id, Terms(canaries=0), actor="ada", why="why")
+    drive(conn, plan_id)
+    assert cancel(conn, plan_id, actor="ada", why="why") == len(dead)
+    for n in range(30):
+        make_job(conn, f"new.kind.{n}")
+
+
+def test_no_function_waits_for_an_advisory_lock(database: Database) -> None:
+    assert (
+        database.column(
+            "select p.oid::regprocedure::text from pg_proc p"
+            " where p.pronamespace = 'redrive'::regnamespace"
+            " and p.prosrc ~ 'pg_advisory_(xact_)?lock'"
+        )
+        == []
+    )
+
+
 def test_who_migrates_is_alone_and_keeps_nobody_from_working(
     database: Database,
 ) -> None:
-    """S16: what is locked is a table of ours, which others go on reading."""
+    """What is locked is a table of ours, which others go on reading."""
     first, second = database.session(), database.session()
     first.rows("begin")
     first.rows("lock table redrive.migrations in share row exclusive mode")
@@ -275,7 +339,7 @@ def test_who_migrates_is_alone_and_keeps_nobody_from_working(
 def test_the_lock_of_a_run_is_for_those_who_may_run_it(
     database: Database, name: str
 ) -> None:
-    """S16: anybody who could connect held back every purge and redrive."""
+    """Anybody who could connect held back every purge and redrive."""
     hold: LiteralString = "select redrive.hold_run_v1(%s)"
     nobody, first, second = database.session(), database.session(), database.session()
     nobody.rows("select pg_advisory_lock(hashtext('redrive'), hashtext(%s))", name)
@@ -303,7 +367,7 @@ def test_the_lock_of_a_run_is_for_those_who_may_run_it(
 def test_a_viewer_who_holds_the_figures_freezes_nobody_elses(
     database: Database,
 ) -> None:
-    """S15: stats_v1 in a transaction that stays open."""
+    """`stats_v1` in a transaction that stays open."""
     database.rows("select redrive.stats_v1('0')")
     make_job(database.conn, queue="new")
     viewer, exporter = (
@@ -326,7 +390,7 @@ def test_a_viewer_who_holds_the_figures_freezes_nobody_elses(
 
 
 def test_a_producer_takes_no_effect_keys(database: Database) -> None:
-    """S13: a key that is taken says that its work was done."""
+    """A key that is taken says that its work was done."""
     for role in ("redrive_producer", "redrive_operator", "redrive_viewer"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             database.session(role).rows("select redrive.first_time_v1('charged-17')")
@@ -338,7 +402,7 @@ def test_a_producer_takes_no_effect_keys(database: Database) -> None:
 
 @pytest.mark.parametrize("how", ["insert", "copy"])
 def test_nobody_passes_those_who_wait(database: Database, how: str) -> None:
-    """S20: a direct insert with run_at 2000 ran before everything else."""
+    """A direct insert with run_at 2000 ran before everything else."""
     waiting = make_job(database.conn)
     producer = database.session()
     producer.rows("set session authorization redrive_producer")
@@ -359,7 +423,7 @@ def test_nobody_passes_those_who_wait(database: Database, how: str) -> None:
 
 
 def test_what_is_due_just_now_or_later_keeps_its_instant(database: Database) -> None:
-    """S20: clocks differ by a little, and a restore brings jobs that waited."""
+    """Clocks differ by a little, and a restore brings jobs that waited."""
     producer = database.session()
     producer.rows("set session authorization redrive_producer")
     instants = (
@@ -383,7 +447,7 @@ def test_what_is_due_just_now_or_later_keeps_its_instant(database: Database) -> 
 
 
 def test_what_a_producers_command_reads_is_granted(database: Database) -> None:
-    """S12: `redrive enqueue` failed as redrive_producer."""
+    """`redrive enqueue` works as redrive_producer."""
     producer = database.session("redrive_producer")
 
     assert installed(producer.conn) == latest()
@@ -391,7 +455,7 @@ def test_what_a_producers_command_reads_is_granted(database: Database) -> None:
 
 
 def test_the_exporter_needs_a_viewer_and_no_more(database: Database) -> None:
-    """S12: it had the operator's login, which reads payloads."""
+    """It had the operator's login, which reads payloads."""
     make_job(database.conn)
     viewer = database.session()
     viewer.rows("set session authorization redrive_viewer")
@@ -428,7 +492,7 @@ JOIN: LiteralString = "select redrive.enqueue('mail.send', batch => %s)"
 def test_a_producer_neither_closes_nor_joins_the_batch_of_another(
     database: Database, producers: tuple[Session, Session]
 ) -> None:
-    """S24: its callback ran before its jobs, which were then refused; or it never ran."""
+    """Its callback ran before its jobs, which were then refused; or it never ran."""
     owner, other = producers
     batch = owner.value(OPEN)
 
@@ -462,7 +526,7 @@ PROPOSE: LiteralString = (
 def test_no_agent_proposes_to_compare_or_copy_what_it_may_not_see(
     database: Database, patch: str
 ) -> None:
-    """S26: the server refused these, but its login could call the function without it."""
+    """The server refused these, but its login could call the function without it."""
     agent = database.session("redrive_agent")
 
     with pytest.raises(psycopg.Error, match="patch: must be a list of add, remove"):
@@ -471,7 +535,7 @@ def test_no_agent_proposes_to_compare_or_copy_what_it_may_not_see(
 
 
 def test_an_agent_over_its_budget_does_not_fill_the_log(database: Database) -> None:
-    """S27: each refused call left a line, for as long as the agent went on."""
+    """Each refused call left a line, for as long as the agent went on."""
     agent = database.session("redrive_agent")
     call: LiteralString = "select redrive.call_tool_v1('claude', %s, %s, '{}', 3, 1)"
     answers = [agent.value(call, "ada", "why_job") for _ in range(9)]
@@ -480,7 +544,7 @@ def test_an_agent_over_its_budget_does_not_fill_the_log(database: Database) -> N
 
     assert answers == [None] * 3 + ["calls"] * 6
     assert database.rows(
-        "select actor like '%%ada', detail ->> 'refused', count(*) from redrive.audit"
+        "select actor like '%%ada_', detail ->> 'refused', count(*) from redrive.audit"
         " group by 1, 2 order by 1 desc, 2 nulls first"
     ) == [
         (True, None, 3),

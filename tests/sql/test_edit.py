@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaigns.campaign import drive, pause, plan, start
+from redrive.dead_letters.campaigns.store import drive, pause, plan, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
 from tests.factories import (
-    bury,
     claim_one,
+    let_die,
     make_campaign,
     make_dead_letter,
     make_worker,
@@ -70,7 +70,7 @@ def payloads(database: Database) -> list[Any]:
 
 
 def test_an_edit_changes_the_payload_and_keeps_what_it_was(database: Database) -> None:
-    """U8: a payload could be corrected by SQL alone, and nothing told what it had been."""
+    """A payload could be corrected by SQL alone, and nothing told what it had been."""
     dead = make_dead_letter(
         database.conn, payload={"n": 1}, idempotency_key="k", tenant="t"
     )
@@ -81,10 +81,7 @@ def test_an_edit_changes_the_payload_and_keeps_what_it_was(database: Database) -
     assert edit(database.conn, dead) is None
     assert database.rows(
         "select id, payload from redrive.dead_letters order by id"
-    ) == [
-        (dead, {"n": 2}),
-        (other, {"n": 1}),
-    ]
+    ) == [(dead, {"n": 2}), (other, {"n": 1})]
     assert database.column(rest) == before, "neither key nor anything else"
     assert totals(database.conn) == counted
     assert database.rows(
@@ -145,15 +142,16 @@ def test_one_that_a_campaign_is_to_put_back_stays_as_it_was_planned(
     put_back, waits = (
         make_dead_letter(database.conn, payload={"n": n}) for n in range(2)
     )
+    plan(database.conn, Filter(), actor="ada")
+    assert edit(database.conn, waits, {"n": 3}) is None, "a plan is no campaign yet"
     made = plan(database.conn, Filter(), actor="ada").plan
     assert made
-    assert edit(database.conn, waits, {"n": 3}) is None, "a plan is no campaign yet"
     start(database.conn, made, Terms(canaries=1), actor="ada", why="x")
     drive(database.conn, made)
 
     assert edit(database.conn, waits) == "in_campaign"
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     assert edit(database.conn, put_back) is None, "it had its turn, and died anew"
     pause(database.conn, made, actor="ada", why="x")
     assert edit(database.conn, waits) is None
@@ -185,7 +183,7 @@ def test_another_death_of_the_same_payload_was_not_seen(database: Database) -> N
     digest = seen(database.conn, dead)
     redrive(database.conn, [dead])
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
 
     assert edit(database.conn, dead, digest=digest) == "changed"
     assert edit(database.conn, dead) is None
@@ -242,10 +240,7 @@ def test_what_no_job_can_hold_is_refused(
 
 @pytest.mark.parametrize(
     ("count", "payload", "said"),
-    [
-        (2, '{"n": 2}', "ids: must not repeat"),
-        (1, None, "payload: must be an object"),
-    ],
+    [(2, '{"n": 2}', "ids: must not repeat"), (1, None, "payload: must be an object")],
 )
 def test_bad_arrays_are_refused(
     database: Database, count: int, payload: str | None, said: str
@@ -332,10 +327,7 @@ def test_an_encrypted_payload_comes_with_its_header_and_once(
     assert edit(database.conn, first, SEALED, salt=salt) is None
     assert database.value(
         "select headers from redrive.dead_letters where id = %s", first
-    ) == {
-        "mine": 1,
-        "$redrive": salt,
-    }
+    ) == {"mine": 1, "$redrive": salt}
     with pytest.raises(
         psycopg.Error, match="this encrypted payload was enqueued before"
     ):
@@ -376,7 +368,7 @@ def test_what_it_was_goes_with_the_dead_letter(database: Database) -> None:
     edit(database.conn, other)
     redrive(database.conn, [dead])
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     edit(database.conn, dead, {"n": 3})
     kept = "select job, redrives from redrive.edits order by job, n"
 

@@ -14,9 +14,9 @@ from redrive.enqueue import ENQUEUE as FROM_PYTHON
 from redrive.errors import InvalidJob
 from redrive.rules.payloads.job_fields import PARAMETERS, FieldType
 from tests.factories import (
-    bury,
     claim_one,
     complete,
+    let_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -24,7 +24,7 @@ from tests.factories import (
 )
 from tests.postgres import Database, Server, embedded
 
-NAME_RULE = "must match ^[a-z][a-z0-9_.-]{0,62}$"
+NAME_RULE = "must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$"
 KEY_RULE = "must have 1 to 255 characters"
 YEARS_RULE = "must lie between the years 2000 and 9999"
 PRIORITY_RULE = "must lie between -1000 and 1000"
@@ -37,18 +37,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     *(
         (field, name, f"{field}: {NAME_RULE}")
         for field in ("kind", "queue")
-        for name in (
-            "",
-            "Upper",
-            "1st",
-            "a b",
-            "a\nb",
-            "a;drop",
-            "é",
-            "a" * 64,
-            "a\n",
-            None,
-        )
+        for name in ("", "1st", "a b", "a\nb", "a;drop", "é", "a" * 64, "a\n", None)
     ),
     ("payload", None, "payload: must be an object, not null"),
     ("payload", "null", "payload: must be an object, not null"),
@@ -95,6 +84,12 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("batch", 2**60, "batch: no batch with this id accepts jobs any more"),
     ("headers", None, "headers: must be an object"),
     ("headers", "[]", "headers: must be an object"),
+    ("headers", f'{{"a": {DEEP}}}', "headers: nested deeper than 64 levels"),
+    (
+        "headers",
+        '{"a": [1, {"b": 1e8000}]}',
+        "headers.a[1].b: number outside the range of a double",
+    ),
     (
         "headers",
         json.dumps({str(n): "x" * 50 + str(n * n) for n in range(500)}),
@@ -378,7 +373,7 @@ def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(
     job = claim_one(database.conn, worker)
     settling, enqueuing = database.session(), database.session()
     settling.rows("begin")
-    bury(settling.conn, worker, job)
+    let_die(settling.conn, worker, job)
 
     waiting = enqueuing.start(
         lambda: enqueue_reporting(enqueuing.conn, "invoice.charge", idempotency_key="k")
@@ -423,7 +418,7 @@ def test_what_a_job_cannot_hold_is_refused_by_field_and_rule(
 def test_the_refusal_never_repeats_the_value(refusing: Database) -> None:
     with pytest.raises(psycopg.Error) as caught:
         refusing.conn.execute(
-            ENQUEUE, DEFAULTS | {"kind": "SECRET", "payload": '{"password": "SECRET"}'}
+            ENQUEUE, DEFAULTS | {"kind": "SECRET!", "payload": '{"password": "SECRET"}'}
         )
 
     said = caught.value.diag
@@ -547,7 +542,7 @@ def test_many_jobs_have_the_defaults_of_one(database: Database) -> None:
 def test_one_bad_job_of_many_refuses_all(refusing: Database) -> None:
     with pytest.raises(psycopg.Error) as caught:
         refusing.rows(
-            'select redrive.enqueue_many_v1(\'[{"kind": "a"}, {"kind": "B"}]\')'
+            'select redrive.enqueue_many_v1(\'[{"kind": "a"}, {"kind": "1"}]\')'
         )
 
     assert caught.value.diag.message_primary == f"kind: {NAME_RULE}"
@@ -566,7 +561,7 @@ def test_a_key_twice_in_one_call_is_one_job(database: Database) -> None:
 
 @pytest.mark.parametrize("state", ["autocommit", "idle", "in transaction"])
 @pytest.mark.parametrize(
-    "bad", [{"kind": "B"}, {"kind": "a", "payload": {"n": 10**400}}, None]
+    "bad", [{"kind": "1"}, {"kind": "a", "payload": {"n": 10**400}}, None]
 )
 def test_many_are_added_whole_or_not_at_all_and_the_transaction_goes_on(
     database: Database, state: str, bad: dict[str, Any] | None
@@ -622,7 +617,7 @@ def heard(listener: Any) -> list[int]:
 def test_however_many_sessions_enqueue_a_queue_is_told_of_once_in_20_ms(
     database: Database,
 ) -> None:
-    """C18: what is shared is no setting of a session, which behind a pooler is everybody's."""
+    """What is shared is no setting of a session, which behind a pooler is everybody's."""
     listener, *producers = (database.connect() for _ in range(4))
     listener.execute("listen redrive")
     first = database.value(TICK)
@@ -650,7 +645,7 @@ def test_a_bulk_load_in_one_transaction_is_told_of_once_and_silences_nobody(
 
 
 def test_only_the_workers_of_a_queue_are_told_of_it(database: Database) -> None:
-    """C18: the payload has a bit for each queue that jobs came to."""
+    """The payload has a bit for each queue that jobs came to."""
     listener = database.connect()
     listener.execute("listen redrive")
     slots = dict(
@@ -664,7 +659,7 @@ def test_only_the_workers_of_a_queue_are_told_of_it(database: Database) -> None:
 
 
 def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
-    """C18: Postgres refuses PREPARE TRANSACTION after NOTIFY."""
+    """Postgres refuses PREPARE TRANSACTION after NOTIFY."""
     with (
         embedded(server.version, max_prepared_transactions="1") as own,
         own.database() as database,
@@ -679,10 +674,8 @@ def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
         assert database.column("select id from redrive.jobs") == [job]
 
 
-def test_c35_without_the_setting_a_transaction_is_never_prepared(
-    server: Server,
-) -> None:
-    """C35: it was, if somebody had notified within the same 20 ms."""
+def test_without_the_setting_a_transaction_is_never_prepared(server: Server) -> None:
+    """It was, if somebody had notified within the same 20 ms."""
     with (
         embedded(server.version, max_prepared_transactions="1") as own,
         own.database() as database,

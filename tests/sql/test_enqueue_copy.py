@@ -10,9 +10,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from redrive.enqueue import enqueue_many
-from tests.factories import (
-    make_job,
-)
+from tests.factories import make_job
 from tests.postgres import Database
 from tests.sql.test_enqueue import (
     ATTEMPTS_RULE,
@@ -25,7 +23,7 @@ from tests.sql.test_enqueue import (
 )
 
 COPY_RULES: list[tuple[dict[str, Any], str]] = [
-    ({"kind": "Upper"}, f"kind: {NAME_RULE}"),
+    ({"kind": "1st"}, f"kind: {NAME_RULE}"),
     ({"queue": "a b"}, f"queue: {NAME_RULE}"),
     ({"payload": "[]"}, "payload: must be an object, not array"),
     ({"payload": BIG}, f"payload: {len(BIG)} bytes, at most 262144"),
@@ -37,6 +35,8 @@ COPY_RULES: list[tuple[dict[str, Any], str]] = [
     ({"priority": 1001}, f"priority: {PRIORITY_RULE}"),
     ({"max_attempts": 0}, f"max_attempts: {ATTEMPTS_RULE}"),
     ({"headers": "1"}, "headers: must be an object"),
+    ({"headers": f'{{"a": {DEEP}}}'}, "headers: nested deeper than 64 levels"),
+    ({"headers": '{"a": 1e400}'}, "headers.a: number outside the range of a double"),
 ]
 
 
@@ -76,7 +76,7 @@ def test_copy_obeys_the_same_rules(
 
 
 def test_no_size_is_hidden_by_compression(database: Database) -> None:
-    """S17: values that come from a table are compressed, and were judged as they are stored."""
+    """Values that come from a table are compressed, and were judged as they are stored."""
     conn = database.connect("redrive_producer")
     conn.execute("create temp table mine (headers jsonb, payload jsonb)")
     conn.execute(
@@ -98,7 +98,7 @@ def test_no_size_is_hidden_by_compression(database: Database) -> None:
 def test_what_is_too_large_is_refused_before_it_is_written(
     database: Database, megabytes: int
 ) -> None:
-    """S17: 64 MiB were compressed, stored and logged first, and refused then."""
+    """64 MiB were compressed, stored and logged first, and refused then."""
     big = json.dumps({"x": "".join(map(str, range(megabytes * 180_000)))})
     size = "select pg_total_relation_size('redrive.jobs')"
     make_job(database.conn)
@@ -123,10 +123,7 @@ def test_copied_jobs_are_counted_and_have_the_defaults(database: Database) -> No
 
     assert database.rows(
         "select kind, n from redrive.deltas where event = 'enqueued' order by kind"
-    ) == [
-        ("a", 3),
-        ("b", 1),
-    ]
+    ) == [("a", 3), ("b", 1)]
     make_job(database.conn, "a")
     stored = database.column(
         "select to_jsonb(j) - '{id,run_at,created_at}'::text[] from redrive.jobs j where kind = 'a'"
@@ -214,7 +211,7 @@ def of_asyncpg(url: str) -> dict[str, Any]:
 def test_async_jobs_come_all_or_none(
     database: Database, driver: str, in_transaction: bool
 ) -> None:
-    """C18: on an autocommit connection the part that came by COPY used to stay."""
+    """On an autocommit connection the part that came by COPY used to stay."""
     database.rows("drop function redrive.enqueue_many_v1")
 
     async def act() -> None:

@@ -15,10 +15,10 @@ from redrive.enqueue import enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
 from redrive.rules.payloads.job_fields import JobFields
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
+    let_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -155,7 +155,7 @@ def test_it_waits_for_whoever_has_a_key(
         case "succeeded":
             complete(other.conn, worker, job)
         case "dead":
-            bury(other.conn, worker, job)
+            let_die(other.conn, worker, job)
         case _:
             held = make_job(other.conn, idempotency_key="b")
 
@@ -187,7 +187,7 @@ def test_a_key_whose_job_dies_after_the_look_at_it_is_enqueued(
     make_job(other.conn, idempotency_key="b")
     waiting = many.start(lambda: enqueue_many(many.conn, KEYED))
     database.wait_until_blocked(many)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     other.rows("commit")
 
     assert waiting.result(60) == 2

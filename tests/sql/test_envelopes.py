@@ -35,7 +35,7 @@ def copy_in(conn: Connection, *jobs: tuple[Any, Any]) -> None:
 
 
 def test_what_was_enqueued_is_not_enqueued_again(database: Database) -> None:
-    """S10: whoever had one, without its key, could have it run again and again."""
+    """Whoever had one, without its key, could have it run again and again."""
     conn = database.connect("redrive_producer")
     first, second = sealed(), sealed()
     copy_in(conn, first, second)
@@ -61,7 +61,7 @@ def test_what_was_enqueued_is_not_enqueued_again(database: Database) -> None:
 def test_what_is_older_than_what_is_remembered_is_refused(
     database: Database, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
-    """S10: so that a backup's payloads, or those of long ago, are worth nothing to a producer."""
+    """So that a backup's payloads, or those of long ago, are worth nothing to a producer."""
     now = time.time()
     monkeypatch.setattr("redrive.encryption.time.time", lambda: now + 3600 * hours)
 

@@ -5,17 +5,17 @@ from typing import Any, LiteralString
 
 import pytest
 
-from redrive.dead_letters.campaigns.campaign import plan
+from redrive.dead_letters.campaigns.store import plan
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids
-from redrive.dead_letters.grouping import groups
+from redrive.dead_letters.groups import store as groups
 from redrive.dead_letters.triage import dismiss
 from redrive.worker import store
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     failure,
+    let_die,
     make_dead_letters,
     make_job,
     make_jobs,
@@ -38,7 +38,7 @@ def _die(
     detail = {"version": version} if version else {}
     record = failure(fingerprint=fingerprint, detail=detail, **overrides)
     return [
-        bury(database.conn, worker, job, failure=record)
+        let_die(database.conn, worker, job, failure=record)
         for job in claim(database.conn, worker, count)
     ]
 
@@ -107,7 +107,7 @@ def test_a_version_that_is_not_folded_yet_counts_as_well(database: Database):
 
 
 def test_groups_are_folded_by_steps_in_any_order_of_time(database: Database):
-    """C8: what was seen first stays so, whichever step comes to it first."""
+    """What was seen first stays so, whichever step comes to it first."""
     database.rows(
         "insert into redrive.group_deltas (fingerprint, kind, category, error_class, message,"
         " sample, version, added, opened, at)"

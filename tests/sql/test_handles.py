@@ -1,4 +1,4 @@
-"""Which kinds a worker handles, from what it said of itself (C11)."""
+"""Which kinds a worker handles, from what it said of itself."""
 
 import pytest
 

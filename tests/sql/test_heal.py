@@ -6,25 +6,29 @@ from typing import Any
 import pytest
 
 from redrive import Handlers, Heal
-from redrive.dead_letters.campaigns import campaign as campaigns
-from redrive.dead_letters.campaigns.campaign import drive, plan, start
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.obstacles import Allow
+from redrive.dead_letters.campaigns.pace import is_version
+from redrive.dead_letters.campaigns.store import drive, plan, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
-from redrive.dead_letters.grouping.groups import find as find_groups
-from redrive.rules.dead_letters.campaign import is_version
-from redrive.rules.dead_letters.obstacles import Allow
-from redrive.rules.dead_letters.terms import Terms
+from redrive.dead_letters.groups.store import find as find_groups
+from redrive.dead_letters.groups.store import judge, resolve
+from redrive.jobs import failing
 from redrive.worker import store
 from tests.factories import (
-    bury,
     claim,
+    claim_one,
     complete,
     failure,
+    let_die,
     make_dead_letter,
     make_dead_letters,
     make_job,
     make_worker,
     redrive,
+    settle,
 )
 from tests.postgres import Connection, Database
 
@@ -54,7 +58,7 @@ def dead(conn: Connection, version: str = "1.0", **what: Any) -> int:
     worker = make_worker(conn)
     (claimed,) = (one for one in claim(conn, worker) if one.id == job)
     detail = {"version": version}
-    bury(conn, worker, claimed, failure=failure(detail=detail, **what))
+    let_die(conn, worker, claimed, failure=failure(detail=detail, **what))
     store.retire(conn, worker)
     return job
 
@@ -172,6 +176,15 @@ def test_a_group_that_died_in_a_version_is_not_tried_with_it(
     assert database.value("select ended_at is not null from redrive.heals")
 
 
+def test_a_group_without_failing_jobs_uses_up_one_number(database: Database) -> None:
+    """The demo, and people, expect the next campaign under the next number."""
+    dead(database.conn)
+    deploy(database.conn, "1.1")
+    heal(database.conn)
+
+    assert database.value("select max(id) from redrive.campaigns") == 1
+
+
 def test_two_workers_that_heal_at_once_start_one_campaign(database: Database) -> None:
     """kill -9 between two statements leaves neither a turn without a campaign nor two of them."""
     dead(database.conn)
@@ -218,11 +231,11 @@ def test_a_version_is_compared_as_text_where_it_is_none() -> None:
 
 
 def die_again(conn: Connection, job: int, **what: Any) -> None:
-    """Redrive a dead letter by its id, and let it die once more."""
+    """Redrive a dead letter by its id, and let it die again."""
     assert redrive(conn, [job]) == {job: None}
     worker = make_worker(conn)
     (claimed,) = claim(conn, worker)
-    bury(conn, worker, claimed, **what)
+    let_die(conn, worker, claimed, **what)
 
 
 def quarantined(conn: Connection) -> list[int]:
@@ -317,7 +330,7 @@ def test_a_redrive_of_a_key_goes_by_the_order_of_its_jobs(database: Database) ->
 def test_a_group_whose_plan_takes_too_long_is_tried_in_part_and_stops_no_other(
     database: Database,
 ) -> None:
-    """Each call failed at the same group, and no other group was tried any more."""
+    """A group that fails keeps no other group from its turn."""
     dead(database.conn, fingerprint="a")
     dead(database.conn, fingerprint="b")
     deploy(database.conn, "1.1")
@@ -335,3 +348,117 @@ def test_a_group_whose_plan_takes_too_long_is_tried_in_part_and_stops_no_other(
 
     planned = "select filter ->> 'group' from redrive.campaigns order by id"
     assert database.column(planned) == ["a", "b"]
+
+
+def fails(conn: Connection, version: str = "1.0", count: int = 1) -> list[int]:
+    """Let jobs fail in this version that are retried in an hour."""
+    worker = make_worker(conn)
+    failed = failure(category="transient", detail={"version": version})
+    jobs: list[int] = []
+    for _ in range(count):
+        make_job(conn, KIND)
+        job = claim_one(conn, worker)
+        settle(conn, worker, job, "retry", delay=3600, failure=failed)
+        jobs.append(job.id)
+    store.retire(conn, worker)
+    return jobs
+
+
+def due(database: Database) -> list[int]:
+    return database.column(
+        "select id from redrive.jobs where run_at <= clock_timestamp() order by id"
+    )
+
+
+def test_a_version_that_heals_retries_failing_jobs_canaries_first(
+    database: Database,
+) -> None:
+    conn = database.conn
+    jobs = fails(conn, count=9)
+    deploy(conn, "1.1")
+    heal(conn)
+    ((number, state),) = database.rows(CAMPAIGNS)
+    drive(conn, number)
+
+    assert state == "waiting"
+    assert due(database) == jobs[:3]
+    heal(conn)
+    assert len(database.rows(CAMPAIGNS)) == 1
+
+
+def test_a_version_in_which_jobs_fail_already_retries_none(database: Database) -> None:
+    conn = database.conn
+    fails(conn)
+    deploy(conn, "1.1")
+    fails(conn, "1.1")
+    heal(conn)
+
+    assert database.rows(CAMPAIGNS) == []
+
+
+def test_a_resolved_group_retries_its_held_jobs_when_all_workers_have_the_fix(
+    database: Database,
+) -> None:
+    conn = database.conn
+    jobs = fails(conn, count=5)
+    failing.hold(conn, "f1", is_held=True, actor="ada", why="until 1.1")
+    store.hold_failing(conn)
+    assert resolve(conn, "f1", ["1.1"], actor="ada", why="fixed")
+    store.fold(conn)
+    old = deploy(conn, "1.0", heals=False)
+    new = deploy(conn, "1.1", heals=False)
+    campaigns.retry_fixed(conn)
+    assert database.rows(CAMPAIGNS) == []
+
+    store.retire(conn, old)
+    campaigns.retry_fixed(conn)
+    campaigns.retry_fixed(conn)
+    ((number, _),) = database.rows(CAMPAIGNS)
+    drive(conn, number)
+    assert due(database) == jobs[:3]
+
+    while due(database):
+        for job in claim(conn, new):
+            complete(conn, new, job)
+        drive(conn, number)
+    store.hold_failing(conn)
+
+    assert database.value("select count(*) from redrive.jobs") == 0
+    assert database.value("select count(*) from redrive.held_groups") == 0
+    assert database.rows("select action, actor from redrive.audit order by id") == [
+        ("hold", "ada"),
+        ("resolve", "ada"),
+        ("redrive", "heal"),
+        ("end redrive", "redrive"),
+        ("release", "redrive"),
+    ]
+
+
+def test_a_fix_that_fixes_nothing_costs_three_attempts_and_the_others_stay_held(
+    database: Database,
+) -> None:
+    conn = database.conn
+    fails(conn, count=9)
+    failing.hold(conn, "f1", is_held=True, actor="ada", why="until 1.1")
+    store.hold_failing(conn)
+    resolve(conn, "f1", ["1.1"], actor="ada", why="fixed")
+    store.fold(conn)
+    new = deploy(conn, "1.1", heals=False)
+    campaigns.retry_fixed(conn)
+    ((number, _),) = database.rows(CAMPAIGNS)
+    drive(conn, number)
+    failed = failure(category="transient", detail={"version": "1.1"})
+    for job in claim(conn, new):
+        settle(conn, new, job, "retry", delay=3600, failure=failed)
+    drive(conn, number)
+    store.hold_failing(conn)
+    store.fold(conn)
+    judge(conn)
+    campaigns.retry_fixed(conn)
+
+    assert database.rows(CAMPAIGNS) == [(number, "aborted")]
+    assert database.value("select sum(attempt) from redrive.jobs") == 12
+    assert (
+        database.value("select count(*) from redrive.jobs where run_at > now() + '1 d'")
+        == 9
+    )

@@ -1,4 +1,4 @@
-"""The figures about the server, and about work that somebody has left behind (O25)."""
+"""The figures about the server, and about work that somebody has left behind."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ FRESH = "select redrive.health_v1(null)"
 OLDEST = "select pid, prepared, state from redrive.oldest_transactions_v1(5)"
 
 
-def test_o25_an_idle_transaction_that_has_written_holds_vacuum_back(
+def test_an_idle_transaction_that_has_written_holds_vacuum_back(
     database: Database,
 ) -> None:
-    """O25: it has no snapshot while it is idle, and so it was not seen."""
+    """It has no snapshot while it is idle, and so it was not seen."""
     reader, writer = database.session(), database.session()
     reader.rows("begin")
     reader.rows("select 1")
@@ -27,7 +27,7 @@ def test_o25_an_idle_transaction_that_has_written_holds_vacuum_back(
     assert database.value("select redrive.stats_v1('0') ->> 'oldest_transaction'") > "0"
 
 
-def test_o25_a_prepared_transaction_holds_vacuum_back(server: Server) -> None:
+def test_a_prepared_transaction_holds_vacuum_back(server: Server) -> None:
     with (
         embedded(server.version, max_prepared_transactions="1") as own,
         own.database() as database,
@@ -43,7 +43,7 @@ def test_o25_a_prepared_transaction_holds_vacuum_back(server: Server) -> None:
     assert found == [(None, "left", "prepared")]
 
 
-def test_o25_the_figures_of_the_server_are_there(database: Database) -> None:
+def test_the_figures_of_the_server_are_there(database: Database) -> None:
     database.rows("select redrive.enqueue('k')")
     found: Any = database.value(FRESH)
     ours = database.value("select current_database()")
@@ -69,7 +69,7 @@ def test_o25_the_figures_of_the_server_are_there(database: Database) -> None:
     assert found["database_size"] > found["schema_size"] > 0
 
 
-def test_o25_the_limit_of_another_database_is_not_ours(
+def test_the_limit_of_another_database_is_not_ours(
     server: Server, database: Database
 ) -> None:
     with server.database() as other:
@@ -82,7 +82,7 @@ def test_o25_the_limit_of_another_database_is_not_ours(
     assert [scope for scope, _, _ in found["connections"]] == ["server"]
 
 
-def test_o25_a_slot_that_nobody_uses_shows_the_wal_that_it_keeps(
+def test_a_slot_that_nobody_uses_shows_the_wal_that_it_keeps(
     database: Database,
 ) -> None:
     made = "select pg_create_physical_replication_slot('left_behind', true)"
@@ -96,7 +96,7 @@ def test_o25_a_slot_that_nobody_uses_shows_the_wal_that_it_keeps(
     assert slots["left_behind"][1] >= 0
 
 
-def test_o25_figures_are_made_anew_after_15_seconds(database: Database) -> None:
+def test_figures_are_made_anew_after_15_seconds(database: Database) -> None:
     taken = "select redrive.stats_v1('-1 s') -> 'health' ->> 'taken_at'"
     first = database.value(taken)
     same = database.value(taken)
@@ -107,9 +107,7 @@ def test_o25_figures_are_made_anew_after_15_seconds(database: Database) -> None:
     assert database.value(taken) > first
 
 
-def test_o25_a_locked_sequence_hides_health_and_nothing_else(
-    database: Database,
-) -> None:
+def test_a_locked_sequence_hides_health_and_nothing_else(database: Database) -> None:
     other = database.session()
     other.rows("begin")
     other.rows("alter sequence redrive.batches_id_seq increment 2")
@@ -119,10 +117,10 @@ def test_o25_a_locked_sequence_hides_health_and_nothing_else(
     assert body["workers"] == 0
 
 
-def test_o25_without_rights_figures_are_left_out_and_the_others_are_shown(
+def test_without_rights_figures_are_left_out_and_the_others_are_shown(
     server: Server,
 ) -> None:
-    """O25: an owner that may see no other session, nor connect."""
+    """An owner that may see no other session, nor connect."""
     with server.database() as database:
         ours = Identifier(database.value("select current_database()"))
         database.rows(SQL("revoke connect on database {} from public").format(ours))  # type: ignore[arg-type]
@@ -137,9 +135,7 @@ def test_o25_without_rights_figures_are_left_out_and_the_others_are_shown(
     assert found["freeze"]
 
 
-def test_o25_campaigns_heals_and_limits_that_wait_are_shown(
-    database: Database,
-) -> None:
+def test_campaigns_heals_and_limits_that_wait_are_shown(database: Database) -> None:
     campaign = (
         "insert into redrive.campaigns (actor, why, filter, matched, place, state,"
         " active_at, ended_at, planned_by, planned_login)"
@@ -168,8 +164,8 @@ def test_o25_campaigns_heals_and_limits_that_wait_are_shown(
     assert waits == {"customer:*": 2, "b": 1}
 
 
-def test_o25_a_chore_that_reaches_its_end_says_so(database: Database) -> None:
-    """O25: nobody was told that rows past their retention pile up."""
+def test_a_chore_that_reaches_its_end_says_so(database: Database) -> None:
+    """Nobody was told that rows past their retention pile up."""
     done = "select count(*) from redrive.chores where name = 'retention'"
     database.rows(
         "insert into redrive.results (job, deliveries, outcome, keep_until)"
@@ -188,7 +184,7 @@ def test_o25_a_chore_that_reaches_its_end_says_so(database: Database) -> None:
     assert "retention" in shown
 
 
-def test_o25_a_day_of_the_history_that_cannot_be_dropped_is_no_success(
+def test_a_day_of_the_history_that_cannot_be_dropped_is_no_success(
     database: Database,
 ) -> None:
     done = "select count(*) from redrive.chores where name = 'history_days'"
@@ -205,7 +201,7 @@ def test_o25_a_day_of_the_history_that_cannot_be_dropped_is_no_success(
     assert (held_up, database.value(done)) == (0, 1)
 
 
-def test_o25_a_success_is_written_every_ten_minutes(database: Database) -> None:
+def test_a_success_is_written_every_ten_minutes(database: Database) -> None:
     finish = "select redrive.finish_chore_v1('retention', '1 day')"
     ran_at = "select ran_at from redrive.chores where name = 'retention'"
     database.rows(finish)
@@ -219,7 +215,7 @@ def test_o25_a_success_is_written_every_ten_minutes(database: Database) -> None:
     assert database.value(ran_at) > first
 
 
-def test_o25_sessions_are_counted_by_login_and_application(database: Database) -> None:
+def test_sessions_are_counted_by_login_and_application(database: Database) -> None:
     many = [database.session(application_name="greedy") for _ in range(3)]
     found = {
         application: (connections, idle)

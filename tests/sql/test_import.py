@@ -77,11 +77,7 @@ def test_none_comes_in_twice_from_its_source(database: Database):
     assert database.value("select count(*) from redrive.dead_letters") == 4
     assert database.rows(
         "select n, detail ->> 'source' from redrive.audit order by id"
-    ) == [
-        (2, "sqs"),
-        (1, "sqs"),
-        (1, "sidekiq"),
-    ]
+    ) == [(2, "sqs"), (1, "sqs"), (1, "sidekiq")]
 
 
 def test_one_that_is_bad_keeps_all_out(database: Database):
@@ -90,6 +86,10 @@ def test_one_that_is_bad_keeps_all_out(database: Database):
         ({"payload": {"x": "y" * 300_000}}, "payload: 300009 bytes, at most 262144"),
         ({"headers": []}, "headers: must be an object"),
         ({"headers": {"x": "y" * 9000}}, "headers: at most 8192 bytes"),
+        (
+            {"headers": {"x": 10**400}},
+            "headers.x: number outside the range of a double",
+        ),
         ({"source_id": None}, "source_id: must have 1 to 255 characters"),
         ({"tenant": ""}, "tenant: must have 1 to 255 characters"),
         ({"idempotency_key": ""}, "idempotency_key: must have 1 to 255 characters"),
@@ -112,9 +112,9 @@ def test_one_that_is_bad_keeps_all_out(database: Database):
         assert caught.value.sqlstate == "RD001"
         assert caught.value.diag.message_primary == f"letters[1].{rule}"
     for wrong, rule in (
-        ({"kind": "A"}, "kind: must match ^[a-z][a-z0-9_.-]{0,62}$"),
-        ({"kind": None}, "kind: must match ^[a-z][a-z0-9_.-]{0,62}$"),
-        ({"queue": None}, "queue: must match ^[a-z][a-z0-9_.-]{0,62}$"),
+        ({"kind": "1"}, "kind: must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$"),
+        ({"kind": None}, "kind: must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$"),
+        ({"queue": None}, "queue: must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$"),
     ):
         with pytest.raises(psycopg.Error) as caught:
             take(database, {}, {"source_id": "m-2"} | wrong)
@@ -280,18 +280,24 @@ def test_deaths_of_one_time_are_one_delta_of_their_group(database: Database):
     assert database.value("select count(*) from redrive.group_deltas") == 1
 
 
-def test_a_record_of_a_failure_comes_once_and_for_imports_alone(database: Database):
+def test_a_record_of_a_failure_comes_once_and_with_its_import(database: Database):
+    """Nobody adds a record to what was there, or to what another transaction has imported."""
     own = make_dead_letter(database.conn)
-    ((_, job),) = take(database, {})
+    ((_, older),) = take(database, {"source_id": "older"})
     failures = database.column("select job from redrive.failures")
-    for message in ("no such customer: 17", "another"):
-        record = json.dumps({"message": message, "detail": {"stack": []}})
-        database.rows(
-            "select redrive.import_failures_v1(%s::bigint[], %s::jsonb[])",
-            [job, own],
-            [record] * 2,
-        )
+    with database.conn.transaction():
+        ((_, job),) = take(database, {})
+        for message in ("no such customer: 17", "another"):
+            record = json.dumps({"message": message, "detail": {"stack": []}})
+            database.rows(
+                "select redrive.import_failures_v1(%s::bigint[], %s::jsonb[])",
+                [job, own, older],
+                [record] * 3,
+            )
 
+    assert database.column(
+        "select job from redrive.failures where job = any (%s)", [own, older]
+    ) == [own]
     assert failures == [own]
     assert database.rows(
         "select job, deliveries, attempt, worker, error_class, message, detail, at"

@@ -9,9 +9,9 @@ from psycopg import IsolationLevel, errors
 
 from redrive.enqueue import enqueue_reporting
 from tests.factories import (
-    bury,
     claim,
     complete,
+    let_die,
     make_campaign,
     make_job,
     make_worker,
@@ -26,7 +26,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 KIND = "invoice.charge"
 NEXT = {
     "none": {"enqueue": "live"},
-    "live": {"complete": "succeeded", "bury": "dead"},
+    "live": {"complete": "succeeded", "let_die": "dead"},
     "succeeded": {"forget": "none"},
     "dead": {"redrive": "live", "enqueue": "live"},
 }
@@ -57,7 +57,7 @@ CASES = [
 
 
 class Key:
-    """One key and those who use it."""
+    """One key and its users."""
 
     def __init__(self, conn: Connection, key: str) -> None:
         self.conn, self.key = conn, key
@@ -81,7 +81,7 @@ class Key:
             if name == "complete":
                 assert complete(self.conn, self.worker, job) == {job.id}
             else:
-                self.dead = bury(self.conn, self.worker, job)
+                self.dead = let_die(self.conn, self.worker, job)
 
     def stands_for(self) -> list[str]:
         """What now stands for the key: at most one thing may."""
@@ -125,7 +125,7 @@ def caller(database: Database) -> Connection:
 def test_a_key_never_runs_twice_whatever_ended_after_the_callers_snapshot(
     database: Database, caller: Connection, level: IsolationLevel
 ) -> None:
-    """C7: a producer gets the right answer or a 40001, which it may send again."""
+    """A producer gets the right answer or a 40001, which it may send again."""
     caller.isolation_level = level
     for n, case in enumerate(CASES):
         key = Key(database.conn, f"k{n}")
@@ -152,12 +152,12 @@ def test_a_key_never_runs_twice_whatever_ended_after_the_callers_snapshot(
 def test_a_redrive_never_runs_a_key_twice_whatever_ended_after_its_snapshot(
     database: Database, caller: Connection, level: IsolationLevel
 ) -> None:
-    """C7: the same for an operator's transaction."""
+    """The same for an operator's transaction."""
     caller.isolation_level = level
     campaign = make_campaign(database.conn)
     for n, case in enumerate(CASES):
         key = Key(database.conn, f"k{n}")
-        if "bury" not in case.before + case.after:
+        if "let_die" not in case.before + case.after:
             continue
 
         def act(conn: Connection, key: Key = key) -> None:
@@ -174,4 +174,4 @@ def test_a_redrive_never_runs_a_key_twice_whatever_ended_after_its_snapshot(
 def test_the_cases_hold_what_was_once_wrong() -> None:
     assert Case((), ("enqueue", "complete")) in CASES
     assert Case(("enqueue",), ("complete",)) in CASES
-    assert Case(("enqueue", "bury"), ("enqueue", "complete")) in CASES
+    assert Case(("enqueue", "let_die"), ("enqueue", "complete")) in CASES

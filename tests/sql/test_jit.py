@@ -1,4 +1,4 @@
-"""C32: JIT takes 0.4 s for a statement that runs for a millisecond. None of ours uses it."""
+"""JIT takes 0.4 s for a statement that runs for a millisecond. None of ours uses it."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 def test_every_function_turns_jit_off(database: Database) -> None:
-    """C32: in a function the planner's guards make a statement look expensive enough for JIT.
+    """In a function the planner's guards make a statement look expensive enough for JIT.
 
     A function without settings is planned with the statement that calls it.
     """
@@ -58,7 +58,7 @@ def producer(server: Server, database: Database) -> Connection:
 def test_jit_compiles_no_statement_of_enqueue(
     producer: Connection, server: Server, name: str
 ) -> None:
-    """C32: with JIT, a job of a limited kind took 0.4 s, and 0.0005 s without."""
+    """With JIT, a job of a limited kind took 0.4 s, and 0.0005 s without."""
     job = {"kind": "other"} | JOBS[name]
     for _ in range(2):  # the second time its key is taken, and its limit full
         enqueue(producer, **job)
@@ -70,7 +70,7 @@ def test_jit_compiles_no_statement_of_enqueue(
 def test_jit_compiles_no_statement_of_a_batch(
     producer: Connection, server: Server
 ) -> None:
-    """C32: neither of the batch itself nor of its jobs."""
+    """Neither of the batch itself nor of its jobs."""
     with open_batch(producer, on_end={"kind": "report"}) as batch:
         enqueue(producer, "a.b", batch=batch)
         enqueue_many(producer, [{"kind": "a.b", "batch": batch}])

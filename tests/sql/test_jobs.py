@@ -1,4 +1,4 @@
-"""U1: live jobs by the page at a bounded cost, stopped and pushed; none is lost or doubled."""
+"""Live jobs by the page at a bounded cost, stopped and pushed; none is lost or doubled."""
 
 import threading
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from redrive.live_jobs import control
-from redrive.live_jobs.filter import JobFilter
-from redrive.live_jobs.find import find, ids, walk
+from redrive.jobs import control
+from redrive.jobs.filter import JobFilter
+from redrive.jobs.find import find, ids, walk
 from redrive.worker import store
 from tests.factories import (
     claim,
@@ -73,7 +73,6 @@ def in_each_state(database: Database) -> dict[str, int]:
     "state", ["running", "retrying", "ready", "scheduled", "blocked"]
 )
 def test_a_job_is_listed_in_its_state(database: Database, state: str) -> None:
-    """U1."""
     jobs = in_each_state(database)
 
     found = {row["id"]: row["state"] for row in find(database.conn, JobFilter())}
@@ -93,7 +92,7 @@ def test_a_job_is_listed_in_its_state(database: Database, state: str) -> None:
 def test_a_page_costs_the_same_at_any_size(
     database: Database, states: list[str] | None
 ) -> None:
-    """U1: exact, in blocks."""
+    """Exact, in blocks."""
     conn = database.conn
     costs: list[int] = []
     make_jobs(conn, 300, "a.b")
@@ -117,7 +116,7 @@ def test_a_page_costs_the_same_at_any_size(
 
 
 def test_pages_follow_each_other_without_a_gap(database: Database) -> None:
-    """U1: and a filter that is rare is found behind many others."""
+    """And a filter that is rare is found behind many others."""
     conn = database.conn
     for queue in ("a", "b"):
         for priority in (-1, 0):
@@ -158,7 +157,6 @@ def test_every_filter_of_jobs_narrows(database: Database) -> None:
 def test_what_waits_is_cancelled_at_once_and_what_runs_is_asked(
     database: Database,
 ) -> None:
-    """U1."""
     conn = database.conn
     jobs = in_each_state(database)
     before = depths(conn)["default"]
@@ -204,7 +202,7 @@ def test_a_cancelled_redrive_has_its_outcome(database: Database) -> None:
 
 
 def test_a_worker_hears_of_it_and_the_end_is_on_record(database: Database) -> None:
-    """U1: asked, told, settled as cancelled, audited."""
+    """Asked, told, settled as cancelled, audited."""
     conn = database.conn
     job, other = make_job(conn, "a.b"), make_job(conn, "a.b")
     worker = make_worker(conn)
@@ -243,7 +241,7 @@ def test_a_job_that_succeeds_before_it_heeds_has_succeeded(database: Database) -
 def test_a_job_that_comes_back_is_cancelled_then(
     database: Database, ending: str
 ) -> None:
-    """U1: its handler failed, or its worker was killed, before it heard."""
+    """Its handler failed, or its worker was killed, before it heard."""
     conn = database.conn
     job, worker = make_job(conn, "a.b"), make_worker(conn, ttl=30.0)
     claimed = claim_one(conn, worker)
@@ -280,7 +278,7 @@ def test_the_next_life_of_a_job_is_not_cancelled_for_the_one_before(
 def test_nobody_claims_a_job_while_it_is_cancelled_and_all_others_are_claimed(
     database: Database,
 ) -> None:
-    """U1: a claim that came between would run a job that is said to be cancelled."""
+    """A claim that came between would run a job that is said to be cancelled."""
     conn = database.conn
     job, other, third = (make_job(conn, "a.b") for _ in range(3))
     worker = make_worker(conn)
@@ -307,7 +305,7 @@ def test_a_job_whose_cancellation_is_taken_back_is_claimed(database: Database) -
 
 
 def test_a_claim_that_came_first_is_seen(database: Database) -> None:
-    """U1: the cancellation waits for the claim, and then finds the job running."""
+    """The cancellation waits for the claim, and then finds the job running."""
     conn = database.conn
     job, worker = make_job(conn, "a.b"), make_worker(conn)
     claimer, canceller = database.session(), database.session()
@@ -333,7 +331,6 @@ def test_a_claim_that_came_first_is_seen(database: Database) -> None:
 
 
 def test_what_waits_for_its_time_runs_now(database: Database) -> None:
-    """U1."""
     conn = database.conn
     jobs = in_each_state(database)
 
@@ -363,7 +360,6 @@ def reopen(conn: Connection, jobs: Sequence[int]) -> list[int]:
 
 
 def test_a_dismissal_can_be_undone(database: Database) -> None:
-    """U8."""
     conn = database.conn
     job, never = make_dead_letter(conn), make_dead_letter(conn)
     conn.execute("select redrive.dismiss_v1(%s, 'ada', 'too late')", ([job],))

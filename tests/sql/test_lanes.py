@@ -5,14 +5,8 @@ from datetime import timedelta
 import pytest
 
 from redrive.worker import store
-from redrive.worker.exchange import Lane
-from tests.factories import (
-    claim_one,
-    lanes_of,
-    make_job,
-    make_jobs,
-    make_worker,
-)
+from redrive.worker.round_trip import Lane
+from tests.factories import claim_one, lanes_of, make_job, make_jobs, make_worker
 from tests.postgres import Database
 from tests.sql.test_claim import LANE, NEIGHBOURS, make_neighbours
 
@@ -82,7 +76,7 @@ def test_a_paused_queue_has_no_lanes(database: Database) -> None:
 def test_pending_means_runs_or_is_due_within_the_horizon(
     database: Database, options: dict[str, object], pending: bool
 ) -> None:
-    """U8: kinds by prefix, as HTTP targets have them, too."""
+    """Kinds by prefix, as HTTP targets have them, too."""
     (now,) = database.row("select clock_timestamp()")
     given = {"kind": "a"} | options
     if isinstance(given.get("run_at"), timedelta):

@@ -8,8 +8,8 @@ import pytest
 from redrive.dead_letters import page as pages
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
-from redrive.live_jobs import page as live
-from redrive.live_jobs.filter import JobFilter
+from redrive.jobs import page as live
+from redrive.jobs.filter import JobFilter
 from tests.factories import make_dead_letters, make_job, make_jobs
 from tests.postgres import Database
 from tests.sql.test_bystanders_groups import deltas

@@ -162,7 +162,7 @@ READERS: dict[str, tuple[str, dict[str, str]]] = {
     "depths_v1": (r"return query (with .*?);", {"first_claim": "0"}),
     "look_at_campaign_v1": (
         r"'others_late', \((.*)\)\);",
-        {"queues": "array['default']"},
+        {"queues": "array['default']", "is_retry": "false"},
     ),
 }
 """Queries that look for a job that no claim holds, and values of their variables."""
@@ -228,7 +228,6 @@ SPECIAL: dict[str, Any] = {
     "redrives int[]": 1,
     "are_noted boolean[]": True,
     "created_ats timestamptz[]": "2026-01-01 UTC",
-    "tenants text[]": None,
 }
 """The variables of complete_v1 that hold the special jobs, with a value for each job."""
 
@@ -261,9 +260,7 @@ def prepare(session: Session, function: str) -> None:
     code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
     statement = re.search(r"\bwith \w+ as .*?;", code)[0].rstrip(";")  # type: ignore[index]
     statement = re.sub(
-        r" into (?:settled, [\w, ]+?|ours|found_ids, causes)(?= from )",
-        "",
-        statement,
+        r" into (?:settled, [\w, ]+?|ours|found_ids, causes)(?= from )", "", statement
     )
     if function == "redrive_v1":
         for n, name in enumerate(names[: len(types)], 1):

@@ -176,7 +176,7 @@ SETTINGS: dict[str, tuple[LiteralString, str, str]] = {
 
 @pytest.mark.parametrize("what", SETTINGS)
 def test_two_who_set_several_things_wait_in_line(database: Database, what: str) -> None:
-    """S3: each had a setting and wanted the end of the audit log, or the other way round."""
+    """Each had a setting and wanted the end of the audit log, or the other way round."""
     statement, one, another = SETTINGS[what]
     ada, bo = database.session(), database.session()
     for name in (one, another):

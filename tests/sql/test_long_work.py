@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from redrive.worker import store
-from redrive.worker.exchange import Settlements, exchange
 from redrive.worker.protocol import Returned
+from redrive.worker.round_trip import Settlements, exchange
 from redrive.worker.store import Noted
 from tests.factories import (
     Claimed,
-    bury,
     claim,
     claim_one,
     complete,
     failure,
+    let_die,
     make_job,
     make_jobs,
     make_worker,
@@ -67,7 +67,7 @@ def test_the_newest_checkpoint_comes_with_the_next_claim(database: Database) -> 
     store.rescue(conn, 60)
     worker = make_worker(conn)
     rescued = claim_one(conn, worker)
-    bury(conn, worker, rescued)
+    let_die(conn, worker, rescued)
     redrive(conn, [job.id])
     redriven = claim_one(conn, worker)
     assert [last(one) for one in (retried, rescued, redriven)] == [{"page": 2}] * 3
@@ -96,7 +96,7 @@ def test_nothing_of_it_outlives_its_job(database: Database, how: str) -> None:
             "select redrive.cancel_v1(array[%s::bigint], 'ada', 'why')", (job.id,)
         )
     else:
-        bury(conn, worker, job)
+        let_die(conn, worker, job)
         assert left(database) == 2, "kept with the dead letter"
         conn.execute(
             "select redrive.purge_v1(null, array[%s::bigint], '{0}', '{open}')",

@@ -5,11 +5,11 @@ from typing import Any, LiteralString
 
 import pytest
 
-from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.observability.marks import MOST, read_marks
 from redrive.observability.series import now_of
-from redrive.rules.dead_letters.terms import Terms
 from redrive.rules.marks import Mark, sentence
 from redrive.worker import store
 from redrive.worker.protocol import Dependency
@@ -115,9 +115,22 @@ def test_a_breaker_that_opens_and_closes_is_marked_for_the_kinds_behind_it(
     store.breakers(conn, settings, {}, {})
     store.breakers(conn, settings, {}, {"psp": 1})
 
-    assert actions(database) == ["breaker open", "breaker closed"]
-    assert actions(database, kind="a.b") == ["breaker open", "breaker closed"]
+    passed = [f"breaker {state}" for state in ("open", "half-open", "closed")]
+    assert actions(database) == passed
+    assert actions(database, kind="a.b") == passed
     assert actions(database, kind="a.c") == []
+    database.rows("select redrive.force_breaker_v1('psp', 'closed', 'ada', 'x')")
+    assert actions(database, kind="a.b") == [*passed, "force breaker"]
+    assert actions(database, kind="a.c") == []
+
+
+def test_what_people_do_with_a_schedule_is_about_its_kind(database: Database) -> None:
+    make_schedule(database.conn, "nightly")
+    database.rows("select redrive.run_schedule_v1('nightly', 'ada', 'x')")
+
+    assert actions(database, kind="report") == ["run schedule"]
+    assert actions(database, kind="mail.send") == []
+    assert actions(database, queue="elsewhere") == []
 
 
 def test_a_schedule_that_is_declared_anew_is_a_mark(database: Database) -> None:
@@ -185,12 +198,7 @@ def test_what_people_do_is_marked(database: Database) -> None:
     found = marks(database.conn)
     assert [(m.what, m.action) for m in found] == [tuple(c[1:]) for c in CHANGES]
     assert all(m.actor == "ada" and m.line for m in found)
-    assert [m.name for m in found] == [
-        *("psp",) * 4,
-        None,
-        *("nightly",) * 2,
-        "mail",
-    ]
+    assert [m.name for m in found] == [*("psp",) * 4, None, *("nightly",) * 2, "mail"]
 
 
 def test_only_the_latest_marks_are_read_oldest_first(database: Database) -> None:
@@ -206,7 +214,7 @@ def test_only_the_latest_marks_are_read_oldest_first(database: Database) -> None
 
 
 def test_a_quiet_queue_finds_its_marks_among_many_of_others(database: Database) -> None:
-    """Those of the audit log, and those of workers and breakers."""
+    """Marks of the audit log, of workers and of breakers."""
     database.rows("alter table redrive.audit disable trigger audit_chained")
     for queue, n in (("mail", 1), ("bills", 250)):
         database.rows(

@@ -20,24 +20,24 @@ ROLES = ("agent", "encryptor", "operator", "producer", "viewer", "worker")
 
 DECISIONS: dict[str, str] = {
     "reads": "added_per_minute claimed delivery_mark depths due due_schedules"
-    " groups_named handles healing health holds in_campaign is_alive lanes limit_line limited"
-    " limits live_campaigns live_jobs lost_workers movable move_source names_of_limits names_used"
+    " failing fixed groups_named handles healing health held_until holds in_campaign is_alive lanes limit_line limited"
+    " limits live_campaigns live_jobs lost_workers names_of_limits names_used"
     " oldest_dead oldest_retrying oldest_transactions others outcome owned owner_of pending"
-    " queue_of read_marks read_queue_series read_series redrive_obstacle redrive_rates schedules"
-    " sessions standing unhandled unjudged verify_audit walk_jobs",
+    " queue_of reads_texts read_marks read_queue_series read_series redrive_obstacle redrive_rates schedules"
+    " sessions standing unhandled unjudged unrecorded verify_audit walk_jobs",
     "adds jobs": "enqueue enqueue_many open_batch close_batch first_time",
-    "writes a line of the audit log": "acknowledge assign begin_move begin_run call_tool cancel"
-    " cancel_campaign decide dismiss done_chore edit end_run force_breaker import limit_names mute"
-    " note pause pause_campaign pause_schedule propose propose_campaign purge put_back put_in"
+    "writes a line of the audit log": "acknowledge assign begin_run call_tool cancel"
+    " cancel_campaign decide dismiss done_chore edit end_run force_breaker give_up hold_group import limit_names mute"
+    " note pause pause_campaign pause_schedule propose propose_campaign purge"
     " reencrypt reopen resolve resume resume_campaign resume_schedule reveal run_now run_schedule set_history"
-    " set_lanes set_limit set_objective set_owner set_retention start_campaign take_out",
-    "is part of a line that is there": "drop_moved end_move hold_run import_failures leave_out"
-    " plan_campaign put_keys receive_move refuse_move take_in",
+    " set_lanes set_limit set_objective set_owner set_retention start_campaign",
+    "is part of a line that is there": "hold_run import_failures leave_out lock_starts"
+    " plan_campaign plan_retry",
     "changes what the caller has claimed": "beat cancelled claim complete"
     " complete_in_transaction complete_with_results end_cancellations end_left_open forgive"
     " keep_checkpoints keep_progress register retire run_alone settle side_effects",
     "does what is due anyway": "advance_floors busy look_at_campaign stats fire_schedule fold fold_batches fold_groups"
-    " fold_series forget heal hide_messages mark_lost rescue sample step_campaign take_chore"
+    " fold_series forget heal hide_messages hold_failing mark_lost rescue retry_fixed sample step_campaign take_chore"
     " take_chores tend_history tend_limits unpark wake_slot",
     "says what the code of a worker says": "breakers count_times declare_limits"
     " declare_redrives declare_schedules judge keep_samples say_approvals say_heals take_probe",
@@ -51,7 +51,7 @@ SECRET = {
     "encryptor": "checkpoints dead_letters edits failures history jobs progress results"
     " side_effects",
     "operator": "audit checkpoints dead_letters edits failures grouped groups history jobs"
-    " moved_jobs progress proposals reservoir_samples results side_effects",
+    " progress proposals reservoir_samples results side_effects",
     "producer": "",
     "viewer": "",
     "worker": "grouped",

@@ -1,4 +1,4 @@
-"""M2: a success is remembered as long as a dead letter could repeat it."""
+"""A success is remembered as long as a dead letter could repeat it."""
 
 import json
 from typing import Any, LiteralString
@@ -8,9 +8,9 @@ import pytest
 from redrive.dead_letters.purge import forget
 from redrive.enqueue import enqueue, enqueue_many
 from tests.factories import (
-    bury,
     claim_one,
     complete,
+    let_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -59,10 +59,10 @@ def dead_with_success(database: Database, key: str) -> int:
 
 
 @pytest.mark.parametrize("is_dismissed", [False, True])
-def test_m2_a_redrive_after_31_days_is_blocked_by_the_success(
+def test_a_redrive_after_31_days_is_blocked_by_the_success(
     database: Database, is_dismissed: bool
 ) -> None:
-    """M2: also if the dead letter was dismissed meanwhile, and is opened again."""
+    """Also if the dead letter was dismissed meanwhile, and is opened again."""
     dead = dead_with_success(database, "k")
     if is_dismissed:
         database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [dead])
@@ -74,10 +74,8 @@ def test_m2_a_redrive_after_31_days_is_blocked_by_the_success(
 
 
 @pytest.mark.parametrize("end", ["dismiss", "redrive"])
-def test_m2_a_key_without_a_dead_letter_is_forgotten(
-    database: Database, end: str
-) -> None:
-    """M2: the memory ends one retention after the last dead letter that needed it."""
+def test_a_key_without_a_dead_letter_is_forgotten(database: Database, end: str) -> None:
+    """The memory ends one retention after the last dead letter that needed it."""
     dead = dead_with_success(database, "k")
     database.rows("update redrive.dead_letters set died_at = now() - interval '1 year'")
     forget(database.conn)
@@ -94,8 +92,8 @@ def test_m2_a_key_without_a_dead_letter_is_forgotten(
     assert database.value("select count(*) from redrive.completions") == 0
 
 
-def test_m2_kept_keys_do_not_hide_older_ones(database: Database) -> None:
-    """M2: a batch that keeps everything leaves the way free for the next one."""
+def test_kept_keys_do_not_hide_older_ones(database: Database) -> None:
+    """A batch that keeps everything leaves the way free for the next one."""
     for key in ("1", "2", "3"):
         make_dead_letter(database.conn, "a", idempotency_key=key)
     database.rows(OLD, 5)
@@ -107,10 +105,10 @@ def test_m2_kept_keys_do_not_hide_older_ones(database: Database) -> None:
     ]
 
 
-def test_m2_an_import_keeps_its_keys_from_a_session_that_forgets(
+def test_an_import_keeps_its_keys_from_a_session_that_forgets(
     database: Database,
 ) -> None:
-    """M2: the dead letter is not committed when the other session looks for it."""
+    """The dead letter is not committed when the other session looks for it."""
     database.rows(OLD, 1)
     importing, forgetting = database.session(), database.session()
     importing.rows("begin")
@@ -129,8 +127,8 @@ def test_m2_an_import_keeps_its_keys_from_a_session_that_forgets(
     assert redrive(database.conn, [dead]) == {dead: "succeeded"}
 
 
-def test_m2_a_dead_letter_keeps_only_the_keys_of_its_work(database: Database) -> None:
-    """M2: the same key of another kind is another work; so is another dead letter."""
+def test_a_dead_letter_keeps_only_the_keys_of_its_work(database: Database) -> None:
+    """The same key of another kind is another work; so is another dead letter."""
     dead = make_dead_letter(database.conn, "a", idempotency_key="1")
     gone = dead + 1_000_000
     for kind, key, days in (
@@ -150,18 +148,12 @@ def test_m2_a_dead_letter_keeps_only_the_keys_of_its_work(database: Database) ->
     assert database.rows(
         "select kind, key, at < now() - interval '9 days' from redrive.completions"
         ' order by kind, key collate "C"'
-    ) == [
-        ("a", f"$unique:done:{dead}", False),
-        ("a", "1", False),
-        ("c", "1", True),
-    ]
+    ) == [("a", f"$unique:done:{dead}", False), ("a", "1", False), ("c", "1", True)]
 
 
 @pytest.mark.every_version
-def test_m2_forgetting_costs_the_same_beside_many_dead_letters(
-    database: Database,
-) -> None:
-    """M2: each key is one look into an index, whatever else there is."""
+def test_forgetting_costs_the_same_beside_many_dead_letters(database: Database) -> None:
+    """Each key is one look into an index, whatever else there is."""
     database.rows(OLD, 4000)
     look: LiteralString = (
         "explain (analyze, buffers, format json)"
@@ -188,15 +180,15 @@ def end_unique_jobs(database: Database, *ends: str) -> list[int]:
         if end == "completes":
             complete(database.conn, worker, claim_one(database.conn, worker))
         elif end == "dies":
-            bury(database.conn, worker, claim_one(database.conn, worker))
+            let_die(database.conn, worker, claim_one(database.conn, worker))
     return ids
 
 
 @pytest.mark.parametrize("is_bulk", [False, True])
-def test_m2_a_later_window_does_not_make_a_dead_letter_repeat_done_work(
+def test_a_later_window_does_not_make_a_dead_letter_repeat_done_work(
     database: Database, is_bulk: bool
 ) -> None:
-    """M2: a new unique job deletes the success of the window before."""
+    """A new unique job deletes the success of the window before."""
     first, _done = end_unique_jobs(database, "dies", "completes")
     database.rows("update redrive.completions set enqueued_at = now() - interval '2 h'")
     job = {"kind": KIND, "payload": {"n": 7}, "unique_for": 3600}
@@ -205,7 +197,7 @@ def test_m2_a_later_window_does_not_make_a_dead_letter_repeat_done_work(
     else:
         enqueue(database.conn, **job)
     worker = make_worker(database.conn)
-    bury(database.conn, worker, second := claim_one(database.conn, worker))
+    let_die(database.conn, worker, second := claim_one(database.conn, worker))
     database.rows("update redrive.completions set at = now() - interval '31 days'")
     forget(database.conn)
 
@@ -215,8 +207,8 @@ def test_m2_a_later_window_does_not_make_a_dead_letter_repeat_done_work(
     }
 
 
-def test_m2_the_memory_of_a_dead_letter_ends_with_it(database: Database) -> None:
-    """M2: nothing is remembered for dead letters that are gone or back at work."""
+def test_the_memory_of_a_dead_letter_ends_with_it(database: Database) -> None:
+    """Nothing is remembered for dead letters that are gone or back at work."""
     first, *_ = end_unique_jobs(database, "dies", "completes", "dies")
     assert database.column("select key from redrive.completions") == [
         f"$unique:done:{first}"

@@ -22,7 +22,6 @@ from redrive.database.schema.migrate import (
     require,
 )
 from redrive.errors import SchemaError
-from redrive.worker import store
 from tests.factories import claim_one, complete, make_job, make_worker
 from tests.flow.harness import wait_for, workers_on
 from tests.postgres import Server
@@ -78,6 +77,13 @@ def works(conn: OwnConnection) -> bool:
     return complete(conn, worker, claim_one(conn, worker)) == {job_id}
 
 
+def test_each_migration_has_a_number_of_its_own() -> None:
+    """The second one of a number would reach no database that has the first one."""
+    numbers = [migration.version for migration in migrations()]
+
+    assert numbers == [*range(1, len(numbers) + 1)]
+
+
 def test_an_empty_database_gets_all_migrations(url: str) -> None:
     with connect(url) as conn:
         assert installed(conn) == 0
@@ -115,6 +121,42 @@ def test_a_function_whose_text_changed_is_applied_again(url: str) -> None:
             "select has_function_privilege('redrive_worker', oid, 'execute') from pg_proc"
             " where proname = 'claim_v1'"
         ).fetchall() == [(True,)]
+
+
+OTHER_RESULT = """
+    drop function redrive.claims_of_v1;
+    create function redrive.claims_of_v1(workers int[], ids bigint[])
+        returns text language sql return 'x';
+    alter function redrive.claims_of_v1 owner to redrive_owner"""
+
+
+def test_a_function_of_an_unreleased_commit_with_another_result_is_replaced(
+    url: str,
+) -> None:
+    """The upgrade could never end, and no program accepted what it left."""
+    with connect(url) as conn:
+        migrate(conn)
+        conn.execute("update redrive.migrations set functions = 'of an older program'")
+        conn.execute(OTHER_RESULT)
+        migrate(conn)
+
+        assert works(conn)
+
+
+def test_a_function_that_others_use_is_not_replaced_by_one_with_another_result(
+    url: str,
+) -> None:
+    with connect(url) as conn:
+        migrate(conn)
+        conn.execute("update redrive.migrations set functions = 'of an older program'")
+        conn.execute(OTHER_RESULT)
+        conn.execute(
+            "create view public.of_others as select redrive.claims_of_v1('{}', '{}') as x"
+        )
+        with pytest.raises(
+            SchemaError, match=r"claims_of_v1.*public\.of_others|view of_others"
+        ):
+            migrate(conn)
 
 
 def test_the_schema_of_the_release_before_is_upgraded(
@@ -179,7 +221,7 @@ def test_workers_of_the_release_before_go_on_during_an_upgrade(
 def test_a_rollback_of_the_programs_needs_none_of_the_schema(
     url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """O26: the release before works with the newer schema, and its migrate changes nothing."""
+    """The release before works with the newer schema, and its migrate changes nothing."""
     with connect(url) as conn:
         install_today(conn)
         with monkeypatch.context() as patch:
@@ -217,7 +259,7 @@ def test_a_rollback_to_a_release_that_is_not_served_is_refused(
 def test_an_old_worker_restarts_in_the_middle_of_an_upgrade(
     url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """O26: its schema is newer already, and the functions of the next release are not there yet."""
+    """Its schema is newer already, and the functions of the next release are not there yet."""
     with connect(url) as conn:
         install_today(conn)
         job = make_job(conn, "work.sync")
@@ -252,7 +294,7 @@ def test_a_new_worker_waits_for_the_series_and_then_records_only_what_is_new(
         install_before(conn, monkeypatch, "0006_series")
         assert not table_exists(conn, "series")
         old = make_job(conn, "work.sync")
-        store.fold(conn)
+        conn.execute("select redrive.fold_v1()")
         worker = workers(redrive_startup_timeout=600)
         wait_for(lambda: "run: redrive migrate" in worker.log.read_text())
 
@@ -274,6 +316,24 @@ def table_exists(conn: OwnConnection, name: str) -> bool:
 def killed(*_: object) -> NoReturn:
     """Stand for the end of the process."""
     raise KeyboardInterrupt
+
+
+def test_jobs_that_are_between_two_cells_are_not_dropped(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = (
+        "insert into redrive.moved_jobs (id, move, queue, data)"
+        " values (17, gen_random_uuid(), 'mail', '{}')"
+    )
+    with connect(url) as conn:
+        install_before(conn, monkeypatch, "0014_no_moves")
+        conn.execute(moved)
+        with pytest.raises(psycopg.errors.RaiseException, match="in no cell"):
+            migrate(conn)
+
+        conn.execute("update redrive.moved_jobs set data = null")
+        assert "0014_no_moves" in migrate(conn).applied
+        assert works(conn)
 
 
 @pytest.mark.parametrize("newest", [1, 15, 51])
@@ -512,7 +572,7 @@ def test_the_roles_come_later_when_somebody_made_them(fresh_server: Server) -> N
 
 @on_one_server
 def test_a_role_that_is_new_may_be_made_after_the_upgrade(fresh_server: Server) -> None:
-    """S3: by whoever may, where migrate may not; what is made meanwhile has the same owner."""
+    """By a login that may, where migrate may not; what is made meanwhile has the same owner."""
     login(fresh_server, "plain", "")
     owners = (
         "select distinct proowner::regrole::text from pg_proc"
@@ -547,7 +607,7 @@ def test_a_role_that_is_new_may_be_made_after_the_upgrade(fresh_server: Server) 
 
 
 def test_what_an_older_release_granted_is_taken_back(url: str) -> None:
-    """S3: an operator could forget keys before their time; S13: a producer could take them."""
+    """Operators and producers cannot drop keys before their time."""
     closed = {
         "redrive_operator": "redrive.forget_completions_v1(interval, int)",
         "redrive_producer": "redrive.first_time_v1(text)",

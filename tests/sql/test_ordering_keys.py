@@ -1,4 +1,4 @@
-"""U14: ordering keys that hold after a death: every road that a job of the key can take."""
+"""Ordering keys that hold after a death: every road that a job of the key can take."""
 
 from typing import LiteralString
 
@@ -7,11 +7,11 @@ import pytest
 from redrive.worker import store
 from tests.factories import (
     Claimed,
-    bury,
     claim,
     claim_one,
     complete,
     failure,
+    let_die,
     make_dead_letters,
     make_job,
     make_worker,
@@ -50,7 +50,7 @@ def claimed(conn: Connection, worker: int) -> list[int]:
 def held_key(conn: Connection, count: int = 3) -> tuple[int, list[int]]:
     """A worker, and the jobs of a key whose first one died and holds it."""
     worker, ids = holding_worker(conn), make_key(conn, count)
-    bury(conn, worker, claim_one(conn, worker))
+    let_die(conn, worker, claim_one(conn, worker))
     return worker, ids
 
 
@@ -69,7 +69,7 @@ def test_a_key_goes_on_after_a_death_unless_the_handler_says_hold(
     for holds in ((), ("*",)):
         worker = holding_worker(database.conn, holds=holds)
         _, second = make_key(database.conn, 2)
-        bury(database.conn, worker, claim_one(database.conn, worker))
+        let_die(database.conn, worker, claim_one(database.conn, worker))
 
         assert claimed(database.conn, worker) == ([] if holds else [second])
         assert database.value(STATE, second) == ("blocked" if holds else "ready")
@@ -84,17 +84,13 @@ def test_the_longest_handler_that_fits_the_kind_decides(database: Database) -> N
 
     assert [
         k for k in asked if database.value("select redrive.holds_key_v1(%s)", k)
-    ] == [
-        "a.c",
-        "c",
-        "d",
-    ]
+    ] == ["a.c", "c", "d"]
 
 
 def test_a_job_without_a_key_holds_nothing(database: Database) -> None:
     worker = holding_worker(database.conn)
     make_job(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
 
     assert database.column("select holds_key from redrive.dead_letters") == [None]
 
@@ -158,7 +154,7 @@ def test_what_is_redriven_and_waits_keeps_its_place(database: Database) -> None:
 
 def test_one_that_dies_again_holds_again(database: Database) -> None:
     worker, ids = held_key(database.conn)
-    bury(database.conn, worker, redriven(database, ids, worker))
+    let_die(database.conn, worker, redriven(database, ids, worker))
 
     assert claimed(database.conn, worker) == []
     assert store.unpark(database.conn) == 0
@@ -210,7 +206,7 @@ def test_one_that_is_made_due_at_once_waits_for_its_key(database: Database) -> N
     assert claimed(database.conn, worker) == []
 
 
-def test_a_lost_worker_whose_job_is_buried_holds_the_key(database: Database) -> None:
+def test_a_lost_worker_whose_job_is_dead_holds_the_key(database: Database) -> None:
     """Whoever rescues knows no handlers; another worker has said what they do."""
     ids = make_key(database.conn)
     lost, worker = make_worker(database.conn), holding_worker(database.conn)
@@ -236,7 +232,7 @@ def test_one_that_was_not_parked_when_the_death_came_is_not_claimed(
     slow.rows("commit")
     job = claim_one(database.conn, worker)
     assert job.id == older
-    bury(database.conn, worker, job)
+    let_die(database.conn, worker, job)
 
     assert database.value(STATE, younger) == "ready"
     assert claimed(database.conn, worker) == []
@@ -250,7 +246,7 @@ def test_a_job_that_comes_while_the_one_before_it_dies_is_held(
     worker, ids = holding_worker(database.conn), make_key(database.conn, 1)
     job, dying = claim_one(database.conn, worker), database.session()
     dying.rows("begin")
-    bury(dying.conn, worker, job)
+    let_die(dying.conn, worker, job)
     late = make_job(database.conn, ordering_key="k")
     dying.rows("commit")
 
@@ -300,7 +296,7 @@ def test_dead_letters_of_one_key_come_back_in_their_order(
     """Whatever the order in which they are named, and with it their places in the schedule."""
     worker, ids = make_worker(database.conn), make_key(database.conn, 4)
     for _ in ids[:3]:
-        bury(database.conn, worker, claim_one(database.conn, worker))
+        let_die(database.conn, worker, claim_one(database.conn, worker))
     redrive(database.conn, [ids[2], ids[0], ids[1]], rate=rate)
     # as time passes
     pull = "update redrive.jobs set run_at = now() where run_at < 'infinity'"
@@ -317,7 +313,7 @@ def test_dead_letters_that_come_back_by_the_chunk_keep_the_order_of_their_key(
     """The younger came back first, and had not been claimed: the older one goes before it."""
     worker, ids = make_worker(database.conn), make_key(database.conn, 2)
     for _ in ids:
-        bury(database.conn, worker, claim_one(database.conn, worker))
+        let_die(database.conn, worker, claim_one(database.conn, worker))
     redrive(database.conn, ids[1:])
     redrive(database.conn, ids[:1])
 
@@ -347,7 +343,7 @@ def test_a_claim_looks_at_the_dead_letter_that_holds_a_key_alone(
     session.rows("begin")
     session.rows(CLAIM, worker)
     session.rows("rollback")
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     make_dead_letters(database.conn, 1000)
     database.conn.execute("select pg_stat_force_next_flush()")
     before = database.value(READ)

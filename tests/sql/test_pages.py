@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from redrive.dead_letters import edit
-from redrive.dead_letters.campaigns.campaign import look, plan
+from redrive.dead_letters.campaigns.store import look, plan
+from redrive.dead_letters.edit import store as edit
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import find, ids
 from redrive.dead_letters.purge import purgeable
@@ -38,7 +38,7 @@ def fill(database: Database, count: int) -> None:
 def test_the_latest_of_any_state_are_found_without_a_look_at_the_others(
     database: Database, states: tuple[str, ...]
 ) -> None:
-    """C18: a list over all states sorted the whole table."""
+    """A list over all states does not sort the whole table."""
     make_dead_letters(database.conn, 1)
     fill(database, 3000)
     database.rows("analyze redrive.dead_letters")
@@ -82,7 +82,7 @@ def test_who_asks_for_a_group_reads_that_group_alone(database: Database) -> None
 def test_a_plan_holds_a_page_of_dead_letters_and_the_ids_of_all(
     database: Database,
 ) -> None:
-    """C18: it held every row that matched, messages and all."""
+    """It held every row that matched, messages and all."""
     make_dead_letters(database.conn, 1)
     fill(database, 20_000)
     tracemalloc.start()

@@ -6,22 +6,22 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.dead_letters import edit as edits
-from redrive.dead_letters import proposals
-from redrive.dead_letters.campaigns import campaign as campaigns
-from redrive.dead_letters.edit import Letter
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.terms import Terms
+from redrive.dead_letters.edit import store as edits
+from redrive.dead_letters.edit.patch import read_patch
+from redrive.dead_letters.edit.store import Letter
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.proposals import Agent
 from redrive.errors import InvalidJob
+from redrive.extras.proposals import store as proposals
+from redrive.extras.proposals.store import Agent
 from redrive.handlers import Handlers
-from redrive.rules.dead_letters.terms import Terms
-from redrive.rules.payloads.edit import read_patch
 from tests.factories import make_dead_letter
 from tests.postgres import Connection, Database
 
 ADAS = Agent("claude", "ada")
 PATCH = [{"op": "add", "path": "/currency", "value": "EUR"}]
-NAME = "agent claude on behalf of ada"
+NAME = 'agent "claude" on behalf of "ada"'
 SAID = {"actor": "ada", "why": "why"}
 
 
@@ -157,7 +157,9 @@ def test_a_login_makes_5000_proposals_a_day_whatever_others_make(
         )
 
     def propose() -> None:
-        agent.execute("select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{}')")
+        agent.execute(
+            "select redrive.propose_v1('mute', 'claude', 'ada', 'why', '{\"seconds\": 60}')"
+        )
 
     made(5000, "another", days=0)
     made(1, "", days=2)
@@ -268,7 +270,7 @@ def test_a_proposal_expires_after_a_day_and_is_deleted_after_thirty(
         "select redrive.decide_v1(1, true, 'a', 'w')",
         "select redrive.plan_campaign_v1('{}', 5, 'a')",
         "select redrive.start_campaign_v1(1, 'a', 'w', 1, 0, 0.1, null, '{}')",
-        "select redrive.mute_v1('f', now(), 'a', 'w')",
+        "select redrive.mute_v1('f', now() + interval '1 h', 'a', 'w')",
         "select redrive.edit_v1('{}', '{}', '{}', '{}', '[]', '{}', 'a', 'w')",
         "select redrive.reveal_v1(1, 'a', 'w')",
         "select redrive.pause_v1('q', 'a', 'w')",
@@ -317,3 +319,45 @@ def test_a_number_of_a_patch_keeps_every_digit(
     proposals.start(database.conn, number, Handlers(), **SAID)
     found = database.value("select payload ->> 'n' from redrive.dead_letters")
     assert found == "0.10000000000000000000001"
+
+
+def test_an_agents_name_cannot_continue_our_sentence(
+    database: Database, agent: Connection
+) -> None:
+    """Somebody called their agent after the person whose consent was wanted."""
+    forged = Agent('x" on behalf of boss@corp (approved)\u200b', "ada")
+    proposals.propose_mute(agent, forged, "f", 60, "w")
+
+    assert database.column("select actor from redrive.audit") == [
+        'agent "x? ? boss@corp (?)?" on behalf of "ada"'
+    ]
+
+
+def test_each_value_of_a_proposed_edit_is_shown_to_who_approves_it(
+    database: Database, agent: Connection
+) -> None:
+    """Also a value that redaction hides: it is the proposer's text, and it will be paid."""
+    make_dead_letter(database.conn, payload={"iban": "DE01", "password": "old"})
+    patch = [
+        {"op": "replace", "path": "/password", "value": "pa$$word-of-the-agent"},
+        {"op": "replace", "path": "/iban", "value": "GB33BUKB20201555555555"},
+    ]
+    number = proposals.propose_edit(agent, ADAS, _letters(agent), patch, "w")
+    (row,) = proposals.find(database.conn)
+    told = proposals.effects(database.conn, row, Handlers())
+
+    assert row["proposal"] == number
+    assert told[:2] == [
+        'replace /password: "pa$$word-of-the-agent"',
+        'replace /iban: "GB33BUKB20201555555555"',
+    ]
+
+
+def test_a_patch_that_nobody_can_read_is_not_proposed(
+    database: Database, agent: Connection
+) -> None:
+    make_dead_letter(database.conn, payload={})
+    patch = [{"op": "add", "path": "/text", "value": "x" * 20_000}]
+
+    with pytest.raises(psycopg.Error, match="patch: must have at most 16384 bytes"):
+        proposals.propose_edit(agent, ADAS, _letters(agent), patch, "w")

@@ -13,20 +13,21 @@ IN_FULL = [
     "group_deltas",
     "history",
     "history_default",
-    "move_lock",
+    "limit_lines",
     "names",
     "purge_lock",
     "redrive_lock",
     "reencrypt_lock",
     "series_deltas",
     "side_effects",
+    "start_lock",
 ]
 
 
-def test_c27_every_table_has_a_replica_identity_partitions_of_tomorrow_too(
+def test_every_table_has_a_replica_identity_partitions_of_tomorrow_too(
     database: Database,
 ) -> None:
-    """C27: a publication of all tables stopped every worker at its first settlement."""
+    """A publication of all tables stops no worker."""
     database.rows("select redrive.set_history_v1('default', 7, 'ada', 'support asks')")
     in_full = database.column(
         "select relname::text from pg_class"
@@ -41,7 +42,7 @@ def test_c27_every_table_has_a_replica_identity_partitions_of_tomorrow_too(
     )
 
 
-def test_c27_a_replica_identity_adds_no_byte_to_the_log(database: Database) -> None:
+def test_a_replica_identity_adds_no_byte_to_the_log(database: Database) -> None:
     """As long as wal_level is replica: an index would add one entry for each row."""
     assert database.value("show wal_level") == "replica"
 

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.factories import (
-    bury,
     claim_one,
     complete,
+    let_die,
     make_campaign,
     make_dead_letters,
     make_worker,
@@ -53,7 +53,7 @@ def test_failures_go_with_the_last_generation(database: Database) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [job_id])
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     count = "select count(*) from redrive.failures"
     assert database.value(count) == 2
 
@@ -68,7 +68,7 @@ def test_another_generation_of_another_job_is_no_last_one(database: Database) ->
     (twice,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [twice])
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     (once,) = make_dead_letters(database.conn, 1)
 
     assert database.value(PURGE, [twice, once], [1, 0], ["open"]) == 2
@@ -79,7 +79,7 @@ def test_all_generations_may_go_at_once(database: Database) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [job_id])
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
 
     assert database.value(PURGE, [job_id, job_id], [0, 1], ["redriven", "open"]) == 2
     assert database.value("select count(*) from redrive.failures") == 0

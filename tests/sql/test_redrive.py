@@ -9,15 +9,16 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaigns.campaign import plan
+from redrive.dead_letters.campaigns.store import plan
 from redrive.dead_letters.filter import Filter
 from redrive.enqueue import enqueue_reporting
+from redrive.worker import store
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
     failure,
+    let_die,
     make_campaign,
     make_dead_letter,
     make_dead_letters,
@@ -64,7 +65,7 @@ def test_a_redriven_job_keeps_every_setting(database: Database) -> None:
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     before = database.value("select to_jsonb(j) from redrive.jobs j")
-    bury(database.conn, worker, job)
+    let_die(database.conn, worker, job)
     redrive(database.conn, [job.id])
     after = database.value("select to_jsonb(j) from redrive.jobs j")
 
@@ -159,7 +160,7 @@ def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
     worker = make_worker(database.conn)
     redrive(database.conn, ids)
     for again in claim(database.conn, worker):
-        bury(database.conn, worker, again)
+        let_die(database.conn, worker, again)
     make_job(database.conn, idempotency_key="k")
     job = claim_one(database.conn, worker)
     settling, operator = database.session(), database.session()
@@ -221,7 +222,7 @@ def test_a_job_is_not_redriven_more_often_than_allowed(database: Database) -> No
     worker = make_worker(database.conn)
     for _ in range(2):
         assert redrive(database.conn, [job_id], max_redrives=2) == {job_id: None}
-        bury(database.conn, worker, claim_one(database.conn, worker))
+        let_die(database.conn, worker, claim_one(database.conn, worker))
 
     assert redrive(database.conn, [job_id], max_redrives=2) == {job_id: "max_redrives"}
     assert database.column(
@@ -255,7 +256,7 @@ def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> Non
     for causes in (c for n in range(5) for c in combinations(names, n)):
         fingerprint, key = "+".join(causes) or "none", "-".join(causes) or "free"
         dead = make_job(database.conn, idempotency_key=key)
-        bury(database.conn, worker, claim_one(database.conn, worker))
+        let_die(database.conn, worker, claim_one(database.conn, worker))
         database.rows(
             "update redrive.dead_letters set fingerprint = %s, redrives = %s where id = %s",
             fingerprint,
@@ -269,7 +270,8 @@ def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> Non
             )
         if "muted" in causes:
             database.rows(
-                "select redrive.mute_v1(%s, 'infinity', 'ada', 'x')", fingerprint
+                "select redrive.mute_v1(%s, now() + interval '1 h', 'ada', 'x')",
+                fingerprint,
             )
         if "conflict" in causes:
             database.rows(
@@ -327,7 +329,7 @@ def test_the_rate_is_the_schedule(database: Database) -> None:
 def test_what_is_due_within_a_tenth_of_a_second_is_due_at_once(
     database: Database,
 ) -> None:
-    """The tenths are those of the clock, the same for all."""
+    """The tenths are tenths of the clock, the same for all."""
     ids = make_dead_letters(database.conn, 41)
     redrive(database.conn, ids, rate=100.0, first=6_000)  # a minute from now
 
@@ -345,7 +347,7 @@ def test_what_is_due_within_a_tenth_of_a_second_is_due_at_once(
 
 
 def test_no_job_expires_while_it_waits_for_its_turn(database: Database) -> None:
-    """C14: with a window of 60 s and 10 jobs at 0.1/s, 3 were due after their own expiry."""
+    """With a window of 60 s and 10 jobs at 0.1/s, 3 were due after their own expiry."""
     ids = make_dead_letters(database.conn, 10)
     database.conn.execute(
         "update redrive.dead_letters set expires_at = created_at + interval '60 s'"
@@ -465,10 +467,10 @@ def test_what_is_noted_in_full_headers_keeps_no_job_from_coming_back(
     assert settle(
         conn, worker, claim_one(conn, worker), "retry", delay=0.0, failure=traced
     )
-    letter = bury(conn, worker, claim_one(conn, worker), failure=traced)
+    letter = let_die(conn, worker, claim_one(conn, worker), failure=traced)
 
     assert redrive(conn, [letter]) == {letter: None}
-    assert bury(conn, worker, claim_one(conn, worker), failure=traced) == letter
+    assert let_die(conn, worker, claim_one(conn, worker), failure=traced) == letter
     assert redrive(conn, [letter]) == {letter: None}
 
 
@@ -553,10 +555,7 @@ def test_a_dismissed_dead_letter_says_who_and_why(database: Database) -> None:
         database.column(
             "select redrive.dismiss_v1(%s, 'ada', 'test data')", [third, first]
         )
-    ) == [
-        first,
-        third,
-    ]
+    ) == [first, third]
 
     assert database.rows(
         "select id, state, settled_at <= clock_timestamp(), notes -> 0 ->> 'actor', notes -> 0"
@@ -614,7 +613,7 @@ def test_a_note_goes_to_the_newest_generation(database: Database) -> None:
     redrive(database.conn, [job_id])
     worker = make_worker(database.conn)
     (job,) = claim(database.conn, worker)
-    bury(database.conn, worker, job)
+    let_die(database.conn, worker, job)
 
     assert (
         database.value("select redrive.note_v1(%s, 'ada', 'see ticket 7')", job_id)
@@ -624,10 +623,7 @@ def test_a_note_goes_to_the_newest_generation(database: Database) -> None:
 
     assert database.rows(
         "select redrives, notes -> 0 ->> 'text' from redrive.dead_letters order by redrives"
-    ) == [
-        (0, None),
-        (1, "see ticket 7"),
-    ]
+    ) == [(0, None), (1, "see ticket 7")]
     assert database.rows(
         "select action, actor, why, n from redrive.audit where action = 'note'"
     ) == [("note", "ada", "see ticket 7", 1)]
@@ -725,3 +721,25 @@ def meanwhile(
     assert database.wait_until_blocked(two) == [one.pid]
     one.rows("commit")
     return waiting.result(60)
+
+
+@pytest.mark.parametrize("kind", ["celery.shop.charge", "orders"])
+def test_a_dead_letter_that_no_import_brought_in_is_not_sent_to_a_broker(
+    database: Database, kind: str
+) -> None:
+    """A producer may add a job of the kind and let it die; the plan says that it stays, and why."""
+    forged = make_dead_letter(database.conn, kind)
+    plain = make_dead_letter(database.conn)
+    real = make_dead_letter(database.conn, kind)
+    source = "celery" if kind.startswith("celery.") else kind
+    database.rows("insert into redrive.imports values (%s, 'm-1', %s)", source, real)
+    sender = store.Registration("sender", "1", None, ["celery.*", "*"], None)
+    store.register(database.conn, sender)
+
+    made = plan(database.conn, Filter(), actor="ada")
+    assert made.blocked == {"not_imported": 1}
+    assert redrive(database.conn, [forged, plain, real]) == {
+        forged: "not_imported",
+        plain: None,
+        real: None,
+    }

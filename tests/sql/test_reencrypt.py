@@ -1,12 +1,12 @@
-"""reencrypt_v1: new envelopes for old ones, while everybody else goes on."""
+"""reencrypt_v1: new envelopes for old ones, while everybody else works."""
 
 import json
 
 import pytest
 
 from tests.factories import (
-    bury,
     claim_one,
+    let_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -54,7 +54,7 @@ def test_each_table_has_its_own_key(database: Database) -> None:
             [job.deliveries],
             [what],
         )
-    bury(database.conn, worker, job)
+    let_die(database.conn, worker, job)
     counted = totals(database.conn)
     detail = database.value("select detail::text from redrive.failures")
     effect = '{"what": "told", "detail": {}}'
@@ -103,10 +103,7 @@ def test_each_table_has_its_own_key(database: Database) -> None:
     ]
     assert database.rows(
         "select what, detail::text from redrive.side_effects order by what desc"
-    ) == [
-        ("charged", "{}"),
-        ("[encrypted]", NEW),
-    ]
+    ) == [("charged", "{}"), ("[encrypted]", NEW)]
     assert totals(database.conn) == counted
 
 

@@ -1,13 +1,13 @@
-"""Resolved groups, beside other sessions: see tests/rollouts for many random ones."""
+"""Resolved groups, beside other sessions: see trials/rollouts for many random ones."""
 
 from typing import LiteralString
 
-from redrive.dead_letters.grouping import groups
+from redrive.dead_letters.groups import store as groups
 from redrive.observability.stats import DatabaseStats
 from redrive.worker import store
-from tests.factories import bury, claim_one, failure, make_job, silence
+from tests.factories import claim_one, failure, let_die, make_job, silence
 from tests.postgres import Connection, Database
-from tests.rollouts.rollouts import settle
+from trials.rollouts.rollouts import settle
 
 FOLD: LiteralString = "select moved from redrive.fold_groups_v1()"
 
@@ -21,7 +21,7 @@ def _dies(conn: Connection, version: str, fingerprint: str = "f1") -> None:
     make_job(conn)
     worker = _worker(conn, version)
     record = failure(fingerprint=fingerprint)
-    bury(conn, worker, claim_one(conn, worker), failure=record)
+    let_die(conn, worker, claim_one(conn, worker), failure=record)
 
 
 def _resolve(conn: Connection, *versions: str, group: str = "f1") -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from redrive.worker import store
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     complete,
     failure,
     holders,
+    let_die,
     make_full_job,
     make_job,
     make_jobs,
@@ -89,7 +89,7 @@ def test_a_worker_is_lost_only_after_its_ttl(database: Database) -> None:
 def test_a_worker_is_judged_by_its_own_ttl_and_not_by_its_rescuers(
     database: Database,
 ) -> None:
-    """C5: a worker with a ttl of 5 s took running jobs from a healthy one with a ttl of 60 s."""
+    """A worker with a ttl of 5 s took running jobs from a healthy one with a ttl of 60 s."""
     make_jobs(database.conn, 2)
     patient = make_worker(database.conn, "patient", ttl=60)
     hasty = make_worker(database.conn, "hasty", ttl=0.1)
@@ -141,7 +141,7 @@ def run_alone(database: Database, worker: int) -> None:
 def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(
     database: Database,
 ) -> None:
-    """C3: the third lost worker buried whatever it held; now no number of them does."""
+    """No number of lost workers makes a job die that did not run alone in them."""
     job_id = make_job(database.conn, payload={"n": 1}, queue="q", idempotency_key="k")
     for losses in range(1, 6):
         assert lose(database, name=f"w{losses}") == (1, 1, 0)
@@ -181,10 +181,7 @@ def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(
     ]
     assert database.rows(
         "select deliveries, worker from redrive.failures order by deliveries"
-    ) == [
-        *((n, f"w{n}") for n in range(1, 6)),
-        (6, "alone"),
-    ]
+    ) == [*((n, f"w{n}") for n in range(1, 6)), (6, "alone")]
     assert database.value("select count(*) from redrive.jobs") == 0
     assert totals(database.conn) == {
         "enqueued": 1,
@@ -227,7 +224,7 @@ def test_a_job_that_is_silent_with_its_worker_again_and_again_is_charged_in_the_
 
 
 @pytest.mark.parametrize("needs_two", [False, True])
-def test_a_job_buried_over_a_worker_that_is_back_goes_back_to_work(
+def test_a_job_that_died_over_a_worker_that_is_back_goes_back_to_work(
     database: Database, needs_two: bool
 ) -> None:
     job = make_job(database.conn, kind="k")
@@ -300,7 +297,7 @@ def test_a_note_that_was_taken_back_proves_nothing(database: Database) -> None:
 def test_only_jobs_that_may_have_started_are_charged_for_a_lost_worker(
     database: Database,
 ) -> None:
-    """C3: of two slots and eight jobs waiting one ended since the beat; so at most three of them
+    """Of two slots and eight jobs waiting one ended since the beat; so at most three of them
     began, and the ninth and tenth, claimed after the beat, may have.
     """
     jobs = make_jobs(database.conn, 12)
@@ -372,7 +369,7 @@ def test_a_rescue_reads_as_much_for_each_job_of_2000_as_of_500(
 
 
 def test_losses_begin_anew_with_a_run_that_outlasted_them(database: Database) -> None:
-    """C3: `losses` was for life."""
+    """`losses` was for life."""
     job = make_job(database.conn)
     seen = []
     for seconds in (5, 20, 30, 36, 36, 67):
@@ -385,7 +382,7 @@ def test_losses_begin_anew_with_a_run_that_outlasted_them(database: Database) ->
 
 
 def test_losses_of_more_than_a_day_ago_count_no_more(database: Database) -> None:
-    """C3: a job that snoozes for weeks died at its third lost node."""
+    """A job that snoozes for weeks died at its third lost node."""
     make_job(database.conn)
     lose(database)
     lose(database)
@@ -442,10 +439,7 @@ def test_a_redriven_job_that_kills_its_worker_died_again(database: Database) -> 
 
     assert database.rows(
         "select redrives, state, outcome from redrive.dead_letters order by redrives"
-    ) == [
-        (0, "redriven", "dead_again"),
-        (1, "open", None),
-    ]
+    ) == [(0, "redriven", "dead_again"), (1, "open", None)]
 
 
 def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(
@@ -549,7 +543,7 @@ def test_eight_sweepers_rescue_each_job_once(database: Database) -> None:
     assert sum(rescued for _, rescued, _ in found) <= 300
 
 
-def test_c27_a_rescue_that_is_refused_for_one_job_takes_back_all_others(
+def test_a_rescue_that_is_refused_for_one_job_takes_back_all_others(
     database: Database,
 ) -> None:
     """A job could not die, for its row was wanted, and no job of its worker was taken back."""
@@ -587,12 +581,7 @@ def test_unpark_wakes_the_head_of_each_key_that_waits_for_nobody(
     assert store.unpark(database.conn) == 2
     assert database.rows(
         "select id, isfinite(run_at) from redrive.jobs order by id"
-    ) == [
-        (heads[0], True),
-        (seconds[0], False),
-        (seconds[1], True),
-        (seconds[2], True),
-    ]
+    ) == [(heads[0], True), (seconds[0], False), (seconds[1], True), (seconds[2], True)]
     assert store.unpark(database.conn) == 0
 
 
@@ -601,7 +590,7 @@ def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_run
 ) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     running = claim_one(database.conn, worker)
     redrive(database.conn, [first])
 
@@ -616,10 +605,10 @@ def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_run
 def test_a_redriven_job_goes_before_a_younger_one_of_its_key_that_waits(
     database: Database,
 ) -> None:
-    """U14: it was parked behind it, and a parked job keeps nobody waiting."""
+    """It was parked behind it, and a parked job keeps nobody waiting."""
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     redrive(database.conn, [first])
 
     job = claim_one(database.conn, worker)
@@ -629,7 +618,7 @@ def test_a_redriven_job_goes_before_a_younger_one_of_its_key_that_waits(
     assert claim_one(database.conn, worker).id == second
 
 
-def test_a_rescue_that_buries_the_head_of_a_key_wakes_the_next(
+def test_a_rescue_that_dead_letters_the_head_of_a_key_wakes_the_next(
     database: Database,
 ) -> None:
     """At once, without an unpark."""

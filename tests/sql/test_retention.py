@@ -72,7 +72,7 @@ def sizes(database: Database) -> Counter[str]:
 def test_after_years_there_is_what_retention_says_and_no_more(
     database: Database,
 ) -> None:
-    """C18: audit, campaigns, groups, tallies and what vanished jobs left were kept for ever."""
+    """Audit, campaigns, groups, tallies and remains of vanished jobs are deleted in time."""
     live_through(database, DAYS)
     before, more = sizes(database), True
     while more:
@@ -110,7 +110,7 @@ def test_after_years_there_is_what_retention_says_and_no_more(
 
 
 def test_workers_do_it_by_themselves_and_a_purge_to_its_end(database: Database) -> None:
-    """C18: keys were forgotten by the CronJob alone."""
+    """Workers forget keys, too, not the CronJob alone."""
     live_through(database, DAYS)
     worker = database.session("redrive_worker")
     assert store.take_chore(worker.conn, "forget", 60)
@@ -224,7 +224,7 @@ def test_a_kind_with_a_job_or_an_open_dead_letter_is_not_forgotten(
 def test_a_kind_of_which_something_is_not_folded_yet_is_not_forgotten(
     database: Database,
 ) -> None:
-    """What was not folded stayed with the kind, which owed a job and a dead letter for ever."""
+    """Totals of a kind stay while some of its deltas are not folded."""
     conn = database.conn
     (letter,) = make_dead_letters(conn, 1, kind="lies.there")
     store.fold(conn)
@@ -277,7 +277,7 @@ def test_a_group_that_is_open_or_muted_is_not_forgotten(database: Database) -> N
 def test_what_a_job_left_behind_is_forgotten_and_what_others_hold_stays(
     database: Database,
 ) -> None:
-    """C18: a job that succeeds after its dead letter was purged left its failures for ever."""
+    """A job that succeeds after its dead letter was purged leaves no failures behind."""
     purged, kept, alive = make_dead_letters(database.conn, 3)
     redrive(database.conn, [purged, alive])
     database.rows("select redrive.purge_v1(null, %s, '{0}', '{redriven}')", [purged])

@@ -29,11 +29,7 @@ def test_a_worker_that_retires_gives_its_jobs_back_with_their_attempt(
 
     assert database.rows(
         "select deliveries, attempt, losses from redrive.jobs order by id"
-    ) == [
-        (1, 0, 0),
-        (1, 0, 0),
-        (0, 0, 0),
-    ]
+    ) == [(1, 0, 0), (1, 0, 0), (0, 0, 0)]
     assert set(holders(database.conn).values()) == {other}
     assert database.column("select id from redrive.workers") == [other]
     assert database.rows(
@@ -59,7 +55,7 @@ def test_a_retirement_comes_again_after_a_claim_of_its_worker_and_gives_that_bac
     assert database.column("select deliveries from redrive.jobs") == [1, 1, 1]
 
 
-def test_c26_a_retirement_leaves_a_job_that_a_handler_has_locked_for_the_next_time(
+def test_a_retirement_leaves_a_job_that_a_handler_has_locked_for_the_next_time(
     database: Database,
 ) -> None:
     make_jobs(database.conn, 3)
@@ -86,7 +82,7 @@ def test_c26_a_retirement_leaves_a_job_that_a_handler_has_locked_for_the_next_ti
 def test_an_identity_left_behind_gives_back_at_once_what_nobody_knows_of(
     database: Database,
 ) -> None:
-    """C10: jobs of a claim whose reply was lost waited for the longest job of their worker."""
+    """Jobs of a claim whose reply was lost waited for the longest job of their worker."""
     make_jobs(database.conn, 5)
     worker, other = make_worker(database.conn), make_worker(database.conn, "other")
     known = claim(database.conn, worker, 2)[:1]
@@ -104,7 +100,7 @@ def test_an_identity_left_behind_gives_back_at_once_what_nobody_knows_of(
 
 
 def test_a_claim_whose_worker_nobody_knows_is_rescued(database: Database) -> None:
-    """C17: a job whose worker had no row was never rescued."""
+    """A job whose worker has no row is rescued."""
     make_jobs(database.conn, 3)
     worker, _ = make_worker(database.conn), make_worker(database.conn, "other")
     claim(database.conn, worker)

@@ -2,16 +2,18 @@
 
 import os
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 import pytest
 
 from tests.factories import (
-    bury,
     claim_one,
     complete,
+    let_die,
     make_dead_letter,
     make_job,
+    make_schedule,
     make_worker,
 )
 from tests.postgres import Database
@@ -211,7 +213,7 @@ def test_the_audit_says_who_was_logged_in_and_not_only_who_they_say_they_are(
 
 
 def test_a_viewer_sees_figures_and_no_payload(closed: Database) -> None:
-    """S12: nor what a failure says, by its group; the exporter listens on the network as one."""
+    """Nor what a failure says, by its group; the exporter listens on the network as one."""
     make_job(closed.conn, payload={"card": "SECRET"})
     make_dead_letter(closed.conn, payload={"card": "SECRET"})
     viewer = closed.session("redrive_viewer")
@@ -232,6 +234,63 @@ def test_a_viewer_sees_figures_and_no_payload(closed: Database) -> None:
             viewer.rows(f"select * from redrive.{table}")  # type: ignore[arg-type]
 
 
+SAID: tuple[LiteralString, ...] = (
+    (
+        "select redrive.plan_campaign_v1("
+        '\'{"tenant": ["SECRET"], "holds": ["card=SECRET"]}\', 5, \'ada\')'
+    ),
+    "select redrive.plan_campaign_v1('{\"tenant\": [\"SECRET\"]}', 5, 'ada')",
+    "select redrive.start_campaign_v1(2, 'ada', 'SECRET', 1, 0, 0.1, null, '{}')",
+    "select redrive.pause_campaign_v1(2, 'ada', 'SECRET')",
+    "select redrive.pause_v1('default', 'ada', 'SECRET')",
+    "select redrive.set_limit_v1('customer:SECRET', 3, null, 'ada', 'SECRET')",
+    "select redrive.set_limit_v1('customer:*', 5, null, 'ada', 'SECRET')",
+    "insert into redrive.breakers (name) values ('smtp')",
+    "select redrive.force_breaker_v1('smtp', 'open', 'ada', 'SECRET')",
+    "select redrive.pause_schedule_v1('report', 'ada', 'SECRET')",
+    "select redrive.fold_groups_v1()",
+    "select redrive.dismiss_v1('{2}', 'ada', 'SECRET')",
+)
+READ: LiteralString = """
+    select 'select v::text from ' || c.oid::regclass || ' v' from pg_class c
+    where c.relnamespace = 'redrive'::regnamespace and c.relkind in ('r', 'v', 'p')
+      and has_table_privilege('redrive_viewer', c.oid, 'select')
+    union all
+    select 'select v::text from redrive.' || p.proname || '(' || array_to_string(array(
+        select case t::regtype::text
+                   when 'timestamp with time zone'
+                   then case n when 1 then '''2026-01-01''' else 'now()' end
+                   when 'interval' then '''1 h''' when 'integer' then '9'
+                   when 'boolean' then 'true' when 'jsonb' then '''{}''' else 'null' end
+               || '::' || format_type(t, null)
+        from unnest(p.proargtypes::oid[]) with ordinality as a(t, n) order by n), ', ') || ') v'
+    from pg_proc p where p.pronamespace = 'redrive'::regnamespace
+      and has_function_privilege('redrive_viewer', p.oid, 'execute')
+      and p.proname <> 'end_session_v1'"""
+"""All that a viewer may read, by statements."""
+
+
+def test_a_viewer_reads_no_value_of_a_payload_and_no_reason_anywhere(
+    closed: Database,
+) -> None:
+    """Filters of campaigns, keys of limits, and why something is paused told them."""
+    make_schedule(closed.conn, "report")
+    make_job(closed.conn, payload={"card": "SECRET"})
+    make_dead_letter(closed.conn, payload={"card": "SECRET"}, tenant="SECRET")
+    for statement in SAID:
+        closed.rows(statement)
+    viewer = closed.session("redrive_viewer")
+    told = {read: str(viewer.rows(read)) for read in closed.column(READ)}
+
+    assert len(told) > 40
+    assert [read for read, text in told.items() if "SECRET" in text] == []
+    assert viewer.rows(
+        "select name, concurrency from redrive.limits_v1() where name ~ 'customer'"
+    ) == [("customer:*", 5)]
+    operator = closed.session("redrive_operator")
+    assert "SECRET" in str(operator.rows("select filter from redrive.shown_campaigns"))
+
+
 def test_each_role_can_do_its_own_work(closed: Database) -> None:
     producer, worker, operator = (
         closed.connect(f"redrive_{role}") for role in ("producer", "worker", "operator")
@@ -241,7 +300,7 @@ def test_each_role_can_do_its_own_work(closed: Database) -> None:
     job = claim_one(worker, me)
     assert job.id == job_id
     make_job(producer)
-    bury(worker, me, claim_one(worker, me))
+    let_die(worker, me, claim_one(worker, me))
     plan = operator.execute("select redrive.plan_campaign_v1('{}', 5, 'ada') -> 'plan'")
     operator.execute(
         "select redrive.start_campaign_v1(%s, 'ada', 'why', null, 0, 0.1, null, '{}')",
@@ -266,12 +325,7 @@ SHADOWS = (
     ("is_so(int, int)", "boolean", "true"),
     ("is_so(text, text)", "boolean", "true"),
 )
-OPERATORS = (
-    ("=", "int"),
-    (">", "int"),
-    ("=", "text"),
-    ("<>", "text"),
-)
+OPERATORS = (("=", "int"), (">", "int"), ("=", "text"), ("<>", "text"))
 TABLES = (
     "jobs",
     "queues",

@@ -1,4 +1,4 @@
-"""Schedules: each slot is fired once, whoever is alive and whatever their clocks say."""
+"""Schedules: each slot is fired once, for any live workers and any clocks."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.rules.scheduling.slots import Declaration
+from redrive.rules.slots import Declaration
 from redrive.worker import store
-from redrive.worker.supervisor.upkeep.schedules import Schedules
+from redrive.worker.upkeep.schedules import Schedules
 from tests.factories import claim_one, complete, make_worker, silence
 from tests.postgres import Database, Session, connect
 
@@ -380,7 +380,7 @@ def test_what_nobody_declares_any_more_is_forgotten_in_time(database: Database) 
 def test_what_is_declared_again_while_it_is_forgotten_is_fired(
     database: Database, first: str
 ) -> None:
-    """It had no row any more, and was never fired until another worker declared it."""
+    """A schedule that is declared again while it is forgotten is fired."""
     store.retire(database.conn, declare(database, DAILY))
     move(database, timedelta(days=100))
     database.rows(
@@ -438,7 +438,7 @@ def test_what_comes_while_it_is_paused_is_not_made_up_for(database: Database) ->
 
 
 @pytest.mark.parametrize("fired", [False, True])
-def test_c30_a_schedule_goes_on_when_the_clock_that_was_ahead_is_right_again(
+def test_a_schedule_goes_on_when_the_clock_that_was_ahead_is_right_again(
     database: Database, *, fired: bool
 ) -> None:
     """What it had worked out a year ahead was waited for, and `schedule ls` said active."""
@@ -455,7 +455,7 @@ def test_c30_a_schedule_goes_on_when_the_clock_that_was_ahead_is_right_again(
     assert store.due_schedules(database.conn) == []
 
 
-def test_c30_a_missed_slot_is_fired_though_the_clock_was_set_back(
+def test_a_missed_slot_is_fired_though_the_clock_was_set_back(
     database: Database,
 ) -> None:
     declare(database, EVERY_SECOND)
@@ -466,7 +466,7 @@ def test_c30_a_missed_slot_is_fired_though_the_clock_was_set_back(
     assert expected in slots(database)
 
 
-def test_c30_a_clock_that_is_set_back_by_moments_fires_no_slot_again(
+def test_a_clock_that_is_set_back_by_moments_fires_no_slot_again(
     database: Database,
 ) -> None:
     declare(database, EVERY_SECOND)
@@ -547,7 +547,7 @@ def test_how_overdue_the_worst_is_is_a_figure(database: Database) -> None:
 @pytest.mark.parametrize(
     ("silent", "is_declared"), [("14 minutes", True), ("16 minutes", False)]
 )
-def test_c31_a_worker_lives_by_its_own_ttl(
+def test_a_worker_lives_by_its_own_ttl(
     database: Database, silent: str, is_declared: bool
 ) -> None:
     """With a ttl of 15 minutes it beats every 150 s, and its schedules were off in between."""

@@ -9,12 +9,12 @@ import pytest
 from redrive.rules.attempts.settlement import Outcome
 from redrive.worker.protocol import Report
 from tests.factories import (
-    bury,
     claim,
     claim_one,
     exchange,
     failure,
     holders,
+    let_die,
     make_full_job,
     make_job,
     make_jobs,
@@ -253,7 +253,7 @@ def test_a_loss_is_counted_when_the_process_died(database: Database) -> None:
 def test_a_loss_is_forgotten_once_an_attempt_ended_by_itself(
     database: Database, outcome: str, report: dict[str, str], losses: int
 ) -> None:
-    """C3: `losses` was for life."""
+    """`losses` was for life."""
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
@@ -266,7 +266,7 @@ def test_a_loss_is_forgotten_once_an_attempt_ended_by_itself(
 def test_attempts_that_a_dependency_gave_back_are_counted_and_nothing_else_is(
     database: Database,
 ) -> None:
-    """C16: after 20 snoozes or redrives no breaker refunded the attempt any more."""
+    """A breaker refunds the attempt also after 20 snoozes or redrives."""
     make_job(database.conn)
     worker = make_worker(database.conn)
     for outcome, report in (
@@ -303,12 +303,7 @@ def test_a_release_gives_the_attempt_back_and_records_no_failure(
 
     assert database.row(
         "select attempt, deliveries, streak, failed_at from redrive.jobs"
-    ) == (
-        0,
-        3,
-        0,
-        None,
-    )
+    ) == (0, 3, 0, None)
     assert database.value("select count(*) from redrive.failures") == 0
 
 
@@ -358,13 +353,15 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     )
     job = claim_one(database.conn, worker)
     row = database.value("select to_jsonb(j) from redrive.jobs j")
-    bury(database.conn, worker, job, losses=1)
+    let_die(database.conn, worker, job, losses=1)
     letter = database.value("select to_jsonb(d) from redrive.dead_letters d")
+    assert (row["lane"], letter["lane"]) == (-1, 0)
 
     renamed = {"attempt": "attempts"}
     left_behind = {
         "worker",
         "run_at",
+        "lane",  # it is in its front lane
         "streak",
         "refunds",
         "failed_at",
@@ -396,7 +393,7 @@ def test_a_dead_letter_says_why(database: Database) -> None:
         "retry",
         failure=failure(),
     )
-    bury(
+    let_die(
         database.conn,
         worker,
         claim_one(database.conn, worker),
@@ -468,7 +465,7 @@ def test_what_the_caller_says_of_the_job_itself_is_not_believed(
         "redrives": 5,
         "priority": 9,
     }
-    bury(
+    let_die(
         database.conn,
         worker,
         claim_one(database.conn, worker),
@@ -487,20 +484,22 @@ def test_a_job_is_never_in_both_tables_nor_in_neither(database: Database) -> Non
     settling = database.session()
     places = "select (select count(*) from redrive.jobs), (select count(*) from redrive.dead_letters)"
     settling.rows("begin")
-    bury(settling.conn, worker, job)
+    let_die(settling.conn, worker, job)
 
     assert database.row(places) == (1, 0)
     settling.rows("commit")
     assert database.row(places) == (0, 1)
 
 
-def test_two_sessions_that_bury_the_same_job_bury_it_once(database: Database) -> None:
+def test_two_sessions_that_dead_letter_the_same_job_do_so_once(
+    database: Database,
+) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     first, second = database.session(), database.session()
     first.rows("begin")
-    bury(first.conn, worker, job)
+    let_die(first.conn, worker, job)
     waiting = second.start(
         lambda: settle(second.conn, worker, job, "dead", reason="r", failure=failure())
     )
@@ -518,9 +517,9 @@ def test_a_redriven_job_that_dies_again_is_one_letter_per_generation(
     make_job(database.conn)
     worker = make_worker(database.conn)
     for _ in range(3):
-        job_id = bury(database.conn, worker, claim_one(database.conn, worker))
+        job_id = let_die(database.conn, worker, claim_one(database.conn, worker))
         redrive(database.conn, [job_id])
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
 
     assert database.rows(
         "select redrives, state, outcome, deliveries from redrive.dead_letters order by redrives"
@@ -570,7 +569,7 @@ def test_a_redriven_job_that_is_cancelled_resolves_its_dead_letter(
 ) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    job_id = bury(database.conn, worker, claim_one(database.conn, worker))
+    job_id = let_die(database.conn, worker, claim_one(database.conn, worker))
     redrive(database.conn, [job_id])
     settle(
         database.conn,

@@ -69,7 +69,7 @@ def test_a_due_job_behind_a_thousand_of_another_kind_is_found(
 def test_nobody_waits_for_a_locked_table_to_learn_what_is_due(
     database: Database, table: str
 ) -> None:
-    """C25: the heartbeat asks, and must not stand still as well."""
+    """The heartbeat asks, and must not stand still as well."""
     make_job(database.conn)
     other = database.session()
     with other.conn.transaction():
@@ -143,7 +143,6 @@ def test_a_queue_of_which_something_was_claimed_or_ended_does_not_stand_still(
 def test_only_workers_that_do_not_live_and_hold_a_job_are_lost(
     database: Database,
 ) -> None:
-    """O24"""
     holds, idle, alive = (
         make_worker(database.conn, name, ttl=30) for name in ("a", "b", "c")
     )
@@ -155,3 +154,26 @@ def test_only_workers_that_do_not_live_and_hold_a_job_are_lost(
         silence(database.conn, worker)
 
     assert database.value("select redrive.lost_workers_v1()") == 1
+
+
+def test_due_jobs_are_seen_behind_many_of_a_kind_without_a_handler(
+    database: Database,
+) -> None:
+    """Behind 25,000 of them, a locked lane was no standstill."""
+    with database.conn.transaction():
+        database.rows("set local session_replication_role = replica")
+        database.rows(
+            "insert into redrive.jobs (kind, run_at)"
+            " select 'other', now() - interval '1 hour' + n * interval '1 ms'"
+            " from generate_series(1, 25000) n"
+        )
+        database.rows(
+            "insert into redrive.jobs (kind, run_at)"
+            " select 'a', now() - interval '10 minutes' + n * interval '1 s'"
+            " from generate_series(1, 9) n"
+        )
+    found = database.rows(
+        "select queue, now() - since from redrive.due_v1(null, '{a}')"
+    )
+
+    assert [queue for queue, _ in found] == ["default"]

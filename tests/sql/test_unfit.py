@@ -8,10 +8,10 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 from redrive import Handlers
 from redrive.dead_letters.campaigns import unfit
-from redrive.dead_letters.campaigns.campaign import cancel, drive, plan, show, start
+from redrive.dead_letters.campaigns.store import cancel, drive, plan, show, start
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.campaigns.unfit import fault, leave_out
 from redrive.dead_letters.filter import Filter
-from redrive.rules.dead_letters.terms import Terms
 from tests.factories import make_dead_letter, make_dead_letters
 from tests.postgres import Connection, Database
 
@@ -233,3 +233,12 @@ def test_a_hook_that_is_async_is_refused() -> None:
         ValueError, match="mail: validate must be a plain function, not async"
     ):
         Handlers().handle("mail", validate=hook)
+
+
+def test_a_plan_is_cut_only_by_the_login_that_made_it(database: Database) -> None:
+    make_dead_letters(database.conn, 2, kind="charge")
+    campaign, other = planned(database.conn), database.session()
+    other.rows("set session authorization redrive_operator")
+
+    with pytest.raises(psycopg.Error, match="who made it"):
+        other.value("select redrive.leave_out_v1(%s, '{1}', '{a}')", campaign)

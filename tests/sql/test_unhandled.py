@@ -1,4 +1,4 @@
-"""Which waiting jobs no living worker handles, from what workers said of themselves (C11)."""
+"""Which waiting jobs no living worker handles, from what workers said of themselves."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -6,8 +6,8 @@ from typing import LiteralString
 
 import pytest
 
-from redrive.live_jobs.surroundings import unhandled as waiting
-from redrive.live_jobs.surroundings.unhandled import Unhandled
+from redrive.jobs import unhandled as waiting
+from redrive.jobs.unhandled import Unhandled
 from redrive.worker import store
 from tests.factories import make_job, make_jobs
 from tests.postgres import Connection, Database
@@ -43,7 +43,6 @@ def unhandled(conn: Connection) -> dict[tuple[str, str], int]:
 def test_a_kind_that_no_living_worker_handles_is_found_with_what_they_do_handle(
     database: Database,
 ) -> None:
-    """C11"""
     conn = database.session().conn
     register(conn, "mail.*", "invoice.charge")
     register(conn, "report", queues=["reports"], name="elsewhere")
@@ -134,7 +133,7 @@ def test_behind_a_long_backlog_they_are_counted_without_a_look(
 
 
 def test_any_number_of_them_is_seen_at_one_price(database: Database) -> None:
-    """C11: 20 times the jobs, and no page more is read of their table or of its index."""
+    """20 times the jobs, and no page more is read of their table or of its index."""
     conn = database.session().conn
     register(conn, "mail")
     make_jobs(conn, 10_000, "report")

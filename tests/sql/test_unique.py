@@ -14,10 +14,10 @@ from redrive.errors import InvalidJob
 from redrive.testing import enqueued
 from tests.factories import (
     Claimed,
-    bury,
     claim,
     claim_one,
     complete,
+    let_die,
     make_dead_letter,
     make_worker,
     redrive,
@@ -261,7 +261,7 @@ def test_two_transactions_with_one_unique_job_make_one(
 def test_one_that_ended_after_the_snapshot_is_in_the_way(
     database: Database, level: IsolationLevel
 ) -> None:
-    """C7: for unique jobs, too."""
+    """For unique jobs, too."""
     conn, worker = database.connect(), make_worker(database.conn)
     conn.isolation_level = level
     conn.autocommit = False
@@ -403,7 +403,7 @@ def a_lane_in_use(database: Database) -> int:
 
 
 def test_a_claim_that_came_after_the_snapshot_is_fenced_off(database: Database) -> None:
-    """C7: it is not seen, and the job runs again with what replaced it."""
+    """It is not seen, and the job runs again with what replaced it."""
     worker, producer = make_worker(database.conn), database.connect()
     producer.isolation_level = IsolationLevel.REPEATABLE_READ
     producer.autocommit = False
@@ -492,10 +492,7 @@ def test_one_behind_an_ordering_key_stays_in_line(database: Database) -> None:
 
     assert database.column(
         "select run_at = 'infinity' from redrive.jobs order by id"
-    ) == [
-        False,
-        True,
-    ]
+    ) == [False, True]
 
 
 def test_what_cannot_be_stored_replaces_nothing(database: Database) -> None:
@@ -565,7 +562,7 @@ def test_a_running_one_that_gave_up_its_key_can_still_be_read(
     with_keys(monkeypatch)
     debounce(database.conn, 1)
     worker = make_worker(database.conn)
-    bury(database.conn, worker, claim_one(database.conn, worker))
+    let_die(database.conn, worker, claim_one(database.conn, worker))
     debounce(database.conn, 2)
     claim_one(database.conn, worker)
     debounce(database.conn, 3, delay=60)

@@ -20,7 +20,7 @@ HANDLERS = {"complete_in_transaction_v1", "first_time_v1"}
 """Functions of workers that only their handlers call, in transactions of their own."""
 
 READERS = {
-    *("advance_floors_v1", "claimed_v1", "end_left_open_v1", "health_v1", "lanes_v1"),
+    *("advance_floors_v1", "claimed_v1", "end_left_open_v1", "health_v1", "lanes_v1")
 }
 """Volatile functions whose recipes lock nothing."""
 
@@ -93,7 +93,7 @@ def test_every_recipe_locks_what_its_function_locks(database: Database) -> None:
     )
 
 
-def test_c25_no_function_of_a_worker_waits_for_what_somebody_else_holds(
+def test_no_function_of_a_worker_waits_for_what_somebody_else_holds(
     database: Database,
 ) -> None:
     """One operator's open transaction kept all chores waiting, and the loop, for a breaker."""
@@ -139,7 +139,7 @@ def actions(database: Database) -> list[str]:
     return database.column("select action from redrive.audit order by id")
 
 
-def test_c25_a_cancelled_job_ends_while_somebody_writes_to_the_audit_log(
+def test_a_cancelled_job_ends_while_somebody_writes_to_the_audit_log(
     database: Database, operator: Session
 ) -> None:
     job = make_job(database.conn, delay=3600)
@@ -196,7 +196,7 @@ def make_campaign_of(database: Database, ids: list[int]) -> int:
 STEP = "select redrive.step_campaign_v1(%s, %s, 'running', 10, null, null)"
 
 
-def test_c25_a_step_of_a_campaign_ends_before_a_dead_letter_that_is_locked(
+def test_a_step_of_a_campaign_ends_before_a_dead_letter_that_is_locked(
     database: Database,
 ) -> None:
     """It waited, and no other campaign had its turn."""
@@ -217,7 +217,7 @@ def test_c25_a_step_of_a_campaign_ends_before_a_dead_letter_that_is_locked(
     ) == [(4, 4, 4, {})]
 
 
-def test_c25_a_campaign_comes_again_to_a_key_that_is_not_committed(
+def test_a_campaign_comes_again_to_a_key_that_is_not_committed(
     database: Database,
 ) -> None:
     job = make_dead_letter(database.conn, idempotency_key="k")
@@ -230,7 +230,7 @@ def test_c25_a_campaign_comes_again_to_a_key_that_is_not_committed(
     assert database.value(STEP, campaign, 0) == 1
 
 
-def test_c25_a_campaign_ends_once_its_end_can_be_put_on_record(
+def test_a_campaign_ends_once_its_end_can_be_put_on_record(
     database: Database, operator: Session
 ) -> None:
     """Until then its last step is not taken, and it feeds nothing."""
@@ -258,7 +258,7 @@ REPORT: LiteralString = (
 )
 
 
-def test_c25_a_breaker_that_an_operator_holds_is_reported_as_it_stands(
+def test_a_breaker_that_an_operator_holds_is_reported_as_it_stands(
     database: Database,
 ) -> None:
     """No breaker was reported meanwhile, and each report kept the worker waiting."""
@@ -272,7 +272,7 @@ def test_c25_a_breaker_that_an_operator_holds_is_reported_as_it_stands(
     assert database.rows(REPORT)[0] == ("bank", "open", True)
 
 
-def test_c25_a_group_that_is_being_muted_is_folded_later(database: Database) -> None:
+def test_a_group_that_is_being_muted_is_folded_later(database: Database) -> None:
     """The figures of all other groups waited for it."""
     fold: LiteralString = "select moved from redrive.fold_groups_v1()"
     make_dead_letters(database.conn, 2)
@@ -294,7 +294,7 @@ def test_c25_a_group_that_is_being_muted_is_folded_later(database: Database) -> 
     assert database.rows("select total, open from redrive.groups") == [(5, 5)]
 
 
-def test_c25_others_of_a_lost_worker_come_back_while_a_dead_letter_is_locked(
+def test_others_of_a_lost_worker_come_back_while_a_dead_letter_is_locked(
     database: Database,
 ) -> None:
     """A rescue waited twice for each such job, until its statement was cancelled."""
@@ -308,7 +308,7 @@ def test_c25_others_of_a_lost_worker_come_back_while_a_dead_letter_is_locked(
     assert store.rescue(database.conn, 60)[1:] == (0, 1)
 
 
-def test_c25_a_worker_declares_its_schedules_while_one_is_being_paused(
+def test_a_worker_declares_its_schedules_while_one_is_being_paused(
     database: Database,
 ) -> None:
     objects = make_objects(database)

@@ -114,7 +114,7 @@ def test_the_results_predict_the_load_that_was_not_measured_for_them():
 
 
 def test_three_cells_work_like_three_times_one():
-    """As docs/decisions/scale-out.md says; a result that does not is not to be published."""
+    """As docs/internals/decisions/scale-out.md says; a result that does not is not to be published."""
     runs = json.loads(OF_CELLS.read_text())["runs"]
 
     def middle(which: str, name: str) -> float:

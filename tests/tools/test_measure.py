@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.measure import (
-    functions,
-    imports,
-    measure,
-    modules,
-    report,
-    worse,
-)
+from tools.measure import functions, imports, measure, modules, report, worse
 
 
 def write(tree: Path, **files: str) -> None:

@@ -62,8 +62,8 @@ def test_a_page_is_each_line_once_at_its_time() -> None:
     )
 
 
-def test_u20_a_recording_is_compared_by_its_commands_and_not_by_its_figures() -> None:
-    """U20: nothing ran the tools that draw what the docs show."""
+def test_a_recording_is_compared_by_its_commands_and_not_by_its_figures() -> None:
+    """Nothing ran the tools that draw what the docs show."""
 
     def drawn(command: str, seconds: float) -> str:
         return draw(list(lines([(0.0, command), (seconds, f"{seconds} s")], {})))

@@ -15,6 +15,7 @@ OBJECTIVES = {
     "dlq_added_1h": 200,
     "dead_ratio": 0.2,
     "ready_age_seconds": 300,
+    "failed_ratio": 0.5,
 }
 EXPORTERS = {"n": ("a", "b"), "m": ("a",)}
 Place = tuple[str, str]
@@ -58,6 +59,18 @@ class Day:
     ready: dict[Place, dict[int, int]] = field(
         default_factory=lambda: defaultdict(dict)
     )
+    failures: dict[Place, dict[int, int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Attempts that fail and are retried at a step."""
+    successes: dict[Place, dict[int, int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Attempts that succeed at a step, beside the one of each step."""
+    failing: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Steps at which jobs that have failed wait to be retried."""
+    behind: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Steps at which the breaker of a queue's jobs is open."""
     idle: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Steps at which no attempt ends; at all others one does."""
     standing: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))

@@ -134,7 +134,70 @@ def an_installation_is_gone(day: Day, at: int) -> None:
     day.expect("blind", ("m", ""), at, at + 5 * MINUTE)
 
 
+def outage(day: Day, at: int, place: Place = MAIL) -> int:
+    """All attempts fail, with waits that double; then the provider is back."""
+    lasts = day.minutes(15, 60)
+    jobs = day.rng.randint(20, 200)
+    for number in range(10):
+        begins = (2**number - 1) * MINUTE // 4
+        spread = max(1, 2**number * MINUTE // 8)
+        for n in range(spread):
+            share = jobs * (n + 1) // spread - jobs * n // spread
+            step = at + begins + n
+            if step < at + lasts:
+                day.failures[place][step] = day.failures[place].get(step, 0) + share
+    day.idle[place] |= set(range(at, at + lasts))
+    day.failing[place] |= set(range(at + 1, at + lasts + 30 * MINUTE))
+    return lasts
+
+
+def a_provider_is_down(day: Day, at: int) -> None:
+    """The jobs of a queue fail, and are retried."""
+    outage(day, at)
+    day.expect("retries", MAIL, at, at + 10 * MINUTE)
+
+
+def a_provider_of_a_critical_queue_is_down(day: Day, at: int) -> None:
+    """The jobs of a critical queue fail, and are retried."""
+    place = ("n", "pay")
+    outage(day, at, place)
+    day.expect("retries", place, at, at + 10 * MINUTE)
+
+
+def an_outage_under_failing_scrapes(day: Day, at: int) -> None:
+    """The jobs of a queue fail while scrapes fail."""
+    failing_scrapes(day, at)
+    a_provider_is_down(day, at + day.minutes(2, 10))
+
+
 # ------------------------------------------------- events that should not page
+
+
+def an_outage_behind_a_breaker(day: Day, at: int) -> None:
+    """The breaker opens within two minutes, and its alert is a ticket."""
+    opens = at + day.minutes(0.5, 2)
+    lasts = day.minutes(10, 60)
+    day.idle[MAIL] |= set(range(at, at + lasts))
+    day.failures[MAIL] |= dict.fromkeys(range(at, opens), day.rng.randint(5, 50))
+    day.failing[MAIL] |= set(range(at + 1, at + lasts + 5 * MINUTE))
+    day.behind[MAIL] |= set(range(opens, at + lasts))
+
+
+def a_short_outage(day: Day, at: int) -> None:
+    """All attempts fail for two minutes."""
+    lasts = 2 * MINUTE
+    day.idle[MAIL] |= set(range(at, at + lasts))
+    day.failures[MAIL] |= dict.fromkeys(range(at, at + lasts), 40)
+    day.failing[MAIL] |= set(range(at + 1, at + 10 * MINUTE))
+    day.successes[MAIL] |= dict.fromkeys(range(at + lasts, at + 20 * MINUTE), 40)
+
+
+def attempts_that_fail_now_and_then(day: Day, at: int) -> None:
+    """Three or four of ten attempts fail."""
+    steps = range(at, at + day.minutes(20, 60))
+    day.successes[MAIL] |= dict.fromkeys(steps, 12)
+    day.failures[MAIL] |= {n: day.rng.randint(3, 9) for n in steps}
+    day.failing[MAIL] |= set(steps)
 
 
 def pile_up(day: Day, at: int, lasts: int) -> None:
@@ -249,6 +312,12 @@ HAPPENINGS: tuple[Callable[[Day, int], None], ...] = (
     exporters_are_gone,
     figures_come_and_go,
     an_installation_is_gone,
+    a_provider_is_down,
+    a_provider_of_a_critical_queue_is_down,
+    an_outage_under_failing_scrapes,
+    an_outage_behind_a_breaker,
+    a_short_outage,
+    attempts_that_fail_now_and_then,
     restore,
     restore_under_failing_scrapes,
     failing_scrapes,
@@ -350,6 +419,31 @@ def _queue(
         queue=queue,
         state="ready",
     )
+    failing, behind = day.failing[place], day.behind[place]
+    put(
+        "redrive_failing_jobs",
+        lambda n: 9 if n in failing else None,
+        since,
+        queue=queue,
+        kind="k",
+        category="transient",
+    )
+    if behind:
+        breaker = {"breaker": f"of-{queue}"}
+        put(
+            "redrive_failing_behind_breaker",
+            lambda n: 1 if n in behind else None,
+            since,
+            kind="k",
+            **breaker,
+        )
+        put(
+            "redrive_circuit_breaker_state",
+            lambda n: n in behind,
+            since,
+            state="open",
+            **breaker,
+        )
     paused = day.paused if place == MAIL else set[int]()
     put("redrive_queue_paused", lambda n: n in paused, since, queue=queue)
     ages = list(
@@ -391,15 +485,21 @@ def _workers(made: World, day: Day, namespace: str) -> None:
     for place in day.born:
         if place[0] == namespace:
             idle = day.idle[place] | day.standing[namespace] | gone
-            ends = list(accumulate((n not in idle for n in range(STEPS)), initial=0))
             labels = {"queue": place[1], "pod": "w"}
-            put(
-                "redrive_job_attempts_total",
-                ends.__getitem__,
-                kind="k",
-                outcome="succeeded",
-                **labels,
-            )
+            more, failures = day.successes[place], day.failures[place]
+            ends = {
+                "succeeded": ((n not in idle) + more.get(n, 0) for n in range(STEPS)),
+                "retried": (failures.get(n, 0) for n in range(STEPS)),
+            }
+            for outcome, ended in ends.items():
+                totals = list(accumulate(ended, initial=0))
+                put(
+                    "redrive_job_attempts_total",
+                    totals.__getitem__,
+                    kind="k",
+                    outcome=outcome,
+                    **labels,
+                )
             if not day.holds_up:
                 longest = 3600 if place[1] == "slow" else 300
                 put("redrive_queue_timeout_seconds", lambda _, v=longest: v, **labels)

@@ -11,12 +11,13 @@ from pathlib import Path
 STEP = 30
 """Seconds between two evaluations, as in the rules file."""
 
-TICKETS = ("redrive.health", "redrive.neglect")
+TICKETS = ("redrive.retries", "redrive.health", "redrive.neglect")
 """Groups whose tickets are replayed, beside all pages."""
 
 GROUPS = (
-    *("redrive.recording", "redrive.dlq", "redrive.flow", "redrive.platform"),
-    *TICKETS,
+    *("redrive.recording", "redrive.dlq", "redrive.retries", "redrive.flow"),
+    *("redrive.platform", "redrive.health", "redrive.neglect"),
+    "redrive.dashboards",
 )
 Values = Sequence[float | None]
 """One value per scrape; None = the scrape failed."""

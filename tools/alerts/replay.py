@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from redrive.demo.monitoring import find
+from redrive.extras.demo.monitoring import find
 from tools.alerts.day import MINUTE, SLOT, STEPS, Day, Trouble
 from tools.alerts.days import drawn, world
 from tools.alerts.engine import STEP, TICKETS, Alert, fired
@@ -85,9 +85,11 @@ def needed_rules(text: str, wanted: Collection[str]) -> str:
     """Return these alerts and records, and the rules that they depend on."""
     groups = yaml.safe_load(text)["groups"]
     needed = set(wanted)
-    for rule in reversed([rule for group in groups for rule in group["rules"]]):
+    rules = [rule for group in groups for rule in group["rules"]]
+    for rule in 2 * rules[::-1]:  # texts name records of later groups
         if rule.get("alert", rule.get("record")) in needed:
-            needed |= set(re.findall(r"redrive:[a-z0-9_:]+", rule["expr"]))
+            text = f"{rule['expr']} {rule.get('annotations')}"
+            needed |= set(re.findall(r"redrive:[a-z0-9_:]+", text))
     for group in groups:
         group["rules"] = [
             r for r in group["rules"] if r.get("alert", r.get("record")) in needed

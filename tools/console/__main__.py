@@ -1,25 +1,23 @@
 """Take pictures of every page of the console: `make console-pictures`.
 
 Each page is shown at three widths, dark and light, in build/console. The pictures that
-docs show are copied there. This needs chromium. With --short each page is shown once,
-and docs keep their pictures.
+docs show are copied there. This needs chromium.
 """
 
 import shutil
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from redrive.console.app import application, listen
-from redrive.console.security.access import Access, Principal, Role
-from redrive.console.security.logins import Logins
 from redrive.database.connections.address import Address
 from redrive.database.connections.connect import OwnConnection
+from redrive.extras.console.app import application, listen
+from redrive.extras.console.security.access import Access, Principal, Role
+from redrive.extras.console.security.logins import Logins
 from tools.console import scene
 from tools.generated import ROOT
 from tools.scratch import scratch_postgres
@@ -98,13 +96,9 @@ def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
         listener.close()
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> None:
     """Build the scene, and take pictures of all pages."""
-    is_short = "--short" in arguments
     program = shutil.which("chromium") or shutil.which("google-chrome")
-    if is_short and not program:
-        print("no pictures were taken: neither chromium nor google-chrome is installed")
-        return 0
     with ExitStack() as stack:
         pages = addresses(stack)
         browser = stack.enter_context(sync_playwright()).chromium.launch(
@@ -112,13 +106,11 @@ def main(arguments: Sequence[str]) -> int:
         )
         stack.callback(browser.close)
         INTO.mkdir(parents=True, exist_ok=True)
-        for theme in THEMES[:1] if is_short else THEMES:
-            for size in SIZES[-1:] if is_short else SIZES:
+        for theme in THEMES:
+            for size in SIZES:
                 take_pictures(browser, pages, theme, size)
-        if not is_short:
-            take_shown(browser, pages)
+        take_shown(browser, pages)
     print(f"{len(pages)} pages are in {INTO.relative_to(ROOT)}")
-    return 0
 
 
 def addresses(stack: ExitStack) -> dict[str, str]:
@@ -183,4 +175,4 @@ def show(page: Page, name: str, address: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from redrive.dead_letters import edit as edits
-from redrive.dead_letters import proposals
-from redrive.dead_letters.campaigns import campaign
+from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.terms import Terms
+from redrive.dead_letters.edit import store as edits
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.proposals import Agent
-from redrive.rules.dead_letters.terms import Terms
+from redrive.extras.proposals import store as proposals
+from redrive.extras.proposals.store import Agent
 from redrive.rules.payloads.facts import facts_of
-from redrive.rules.scheduling.slots import Declaration
+from redrive.rules.slots import Declaration
 from redrive.worker import store
 from redrive.worker.protocol import Report as Said
 from redrive.worker.protocol import Sampled
@@ -195,7 +195,7 @@ def _bury(conn: Connection, worker: int, jobs: Sequence[Claimed], said: str) -> 
 
 
 def _date_groups(conn: Connection) -> None:
-    """Backdate groups and samples as if the incident had taken these hours."""
+    """Backdate groups as if the incident had taken these hours."""
     for cause in CAUSES:
         conn.execute(
             "update redrive.groups g set first_seen = d.since, last_seen = d.until,"
@@ -204,15 +204,6 @@ def _date_groups(conn: Connection) -> None:
             "       where fingerprint = %s) d where g.fingerprint = %s",
             (cause.version, cause.group, cause.group),
         )
-    conn.execute(
-        "insert into redrive.samples (minute, queue, dead)"
-        " select m, q.queue, (select count(*) from redrive.dead_letters d"
-        "                     where d.queue = q.queue and d.died_at < m)"
-        " from generate_series(date_trunc('minute', now()) - interval '70 min',"
-        "                      date_trunc('minute', now()), interval '1 min') m,"
-        " (select distinct queue from redrive.dead_letters) q"
-        " on conflict (minute, queue) do update set dead = excluded.dead"
-    )
 
 
 def _campaigns(conn: Connection, worker: int) -> None:

@@ -9,6 +9,9 @@ from tests.factories import SERIES_SUMS
 Connection = psycopg.Connection[Any]
 
 _MINUTES: LiteralString = """
+    with died as (
+        select date_trunc(%(unit)s, d.died_at) as at, d.kind, count(*)::int as n
+        from redrive.dead_letters d group by 1, 2)
     insert into redrive.series (span, at, queue, kind, enqueued, completed, failed, retried, died,
                                 duration, wait)
     select %(span)s, m.at, k.queue, k.kind, c.n, greatest(0, c.n - c.bad * 2), c.bad * 3, c.bad * 2,
@@ -19,16 +22,14 @@ _MINUTES: LiteralString = """
         date_trunc(%(unit)s, now()) - %(steps)s * %(step)s::interval,
         date_trunc(%(unit)s, now()) - %(step)s::interval, %(step)s::interval) m(at)
     cross join (values
-        ('billing', 'invoice.charge', 60, 2.5, 15), ('imports', 'order.import', 25, 9.0, 1),
-        ('mail', 'mail.send', 140, 4.0, 2), ('reports', 'report.render', 6, 20.0, 0),
-        ('media', 'thumbnail.make', 45, 15.0, 0), ('default', 'user.sync', 18, 1.0, 1))
-        k(queue, kind, rate, hours, bad)
+        ('billing', 'invoice.charge', 60), ('imports', 'order.import', 25),
+        ('mail', 'mail.send', 140), ('reports', 'report.render', 6),
+        ('media', 'thumbnail.make', 45), ('default', 'user.sync', 18)) k(queue, kind, rate)
+    left join died on died.at = m.at and died.kind = k.kind
     cross join lateral (
         select ((k.rate * (1.2 + sin(extract(epoch from m.at) / 14000)) + 7 * random())
                 * extract(epoch from %(step)s::interval) / 60)::int as n,
-               case when m.at > now() - k.hours * interval '1 h'
-                    then (k.bad * random() * extract(epoch from %(step)s::interval) / 60)::int
-                    else 0 end as bad,
+               coalesce(died.n, 0) as bad,
                case when k.queue = 'billing' and m.at > now() - interval '140 min' then 40 else 1 end
                     as slow) c"""
 
@@ -66,6 +67,9 @@ def record(conn: Connection) -> None:
     conn.execute(SERIES_SUMS)
     conn.execute(_QUEUES)
     conn.execute(_MARKS)
+    # Nothing has happened since the last of these minutes.
+    conn.execute("select redrive.fold_v1()")
+    conn.execute("update redrive.tallies set counted = n")
     conn.execute(
         "update redrive.chores set place = extract(epoch from date_trunc('minute', now())) / 60 - 1"
         " where name = 'series'"

@@ -1,6 +1,6 @@
 """The dashboard about dead letters: deaths, causes, trends and redrives."""
 
-from tools.dashboards.overview import DIED, ENDED, added_within
+from tools.dashboards.overview import ATTEMPTS, DIED, ENDED, added_within
 from tools.dashboards.parts import (
     BAD,
     CALM,
@@ -23,12 +23,17 @@ from tools.dashboards.parts import (
     objective,
     quantile,
     query,
+    rate,
     rows,
     same,
     total,
 )
 
 DEPTH = same("redrive_dlq_depth", "queue", "reason")
+FAILING = same("redrive_failing_jobs", "queue", "kind", "category")
+ATTEMPTED = rate(ATTEMPTS, "kind", where=f'{QUEUE}, outcome=~"succeeded|retried|dead"')
+FAILED = rate(ATTEMPTS, "kind", where=f'{QUEUE}, outcome=~"retried|dead"')
+FAIL = ("RedriveKindFailing", "RedriveCriticalKindFailing")
 GROWTH = ("RedriveDeadLettersGrowingFast", "RedriveDeadLettersGrowingSteadily")
 OUTCOMES = {"succeeded": GOOD, "dead_again": BAD, "cancelled": GREY, "blocked": WARN}
 ACTIONS = {"redriven": CALM, "resolved": GOOD, "dismissed": VIOLET, "purged": GREY}
@@ -52,13 +57,14 @@ def build(*, show_cluster: bool = False) -> Board:
     made = board(
         "redrive-dead-letters",
         "Redrive / Dead letters",
-        "Jobs that failed for good: growth against the objectives, reasons, age, and what"
-        " redriving them led to.",
+        "Jobs that fail and are retried, and jobs that failed for good: growth against the"
+        " objectives, reasons, age, and what redriving them led to.",
         show_cluster=show_cluster,
     )
     return fill(
         made,
         *figures(),
+        Before_they_die=failing(),
         Growth=growth(),
         What_lies_there=stock(),
         Back_to_work=redriven(),
@@ -74,16 +80,20 @@ def figures() -> list:
     ended = grown_in_range("redrive_outcomes", where=f"{QUEUE}, {outcomes}")
     return [
         figure(
+            "Failing",
+            "Jobs that have failed and are retried. Nothing is lost yet.",
+            "short",
+            f"{total(FAILING)} or vector(0)",
+            steps=((None, GOOD), (1, WARN)),
+            alerts=FAIL,
+        ),
+        figure(
             "Open",
             "Dead letters that wait for somebody to decide.",
             "short",
             total(DEPTH),
             steps=((None, GOOD), (1, WARN)),
-            alerts=(
-                "RedriveDeadLettersUnattended",
-                "RedriveDeadLettersUnacknowledged",
-            ),
-            width=4,
+            alerts=("RedriveDeadLettersUnattended", "RedriveDeadLettersUnacknowledged"),
         ),
         figure(
             "Added per minute",
@@ -92,7 +102,6 @@ def figures() -> list:
             total(same("redrive_dlq_added_per_minute", "queue")),
             steps=((None, GOOD), (1, BAD)),
             alerts=GROWTH,
-            width=4,
         ),
         figure(
             "Added in this range",
@@ -101,7 +110,6 @@ def figures() -> list:
             grown_in_range("dlq_added"),
             decimals=0,
             over_range=True,
-            width=4,
         ),
         figure(
             "Oldest",
@@ -129,6 +137,36 @@ def figures() -> list:
             alerts=("RedriveRedriveRefillsDeadLetters",),
             over_range=True,
             width=4,
+        ),
+    ]
+
+
+def failing() -> list:
+    """Return the panels about jobs that fail and are retried."""
+    return [
+        chart(
+            "Failing by kind",
+            "Jobs that have failed and are retried: redrive dlq groups. Nothing is lost yet.",
+            "short",
+            query(total(FAILING, "kind"), "{{kind}}"),
+            stacked=True,
+            alerts=FAIL,
+        ),
+        chart(
+            "Failing by category",
+            "transient is an outage, throttled a rate limit, auth a bad credential.",
+            "short",
+            query(total(FAILING, "category"), "{{category}}"),
+            stacked=True,
+        ),
+        chart(
+            "Share of attempts that fail",
+            "By kind, whether the job is retried or dies. Dashed: the objective failed_ratio.",
+            "percentunit",
+            query(f"({FAILED} or 0 * {ATTEMPTED}) / ({ATTEMPTED} > 0)", "{{kind}}"),
+            objective("failed_ratio"),
+            alerts=FAIL,
+            most=1,
         ),
     ]
 

@@ -99,7 +99,7 @@ def figures() -> list:
             "short",
             total(depth("retrying")),
             steps=((None, WARN),),
-            alerts=("RedriveRetryStorm",),
+            alerts=("RedriveKindFailing",),
         ),
         figure(
             "Dead letters",
@@ -149,10 +149,7 @@ def queues() -> object:
             "Scheduled": (now(f"sum by (queue) ({depth('scheduled')})"), "short"),
             "Retrying": (now(f"sum by (queue) ({depth('retrying')})"), "short"),
             "Running": (now(f"sum by (queue) ({depth('running')})"), "short"),
-            "Completed": (
-                now(grown_per_second("jobs_completed", "queue")),
-                "ops",
-            ),
+            "Completed": (now(grown_per_second("jobs_completed", "queue")), "ops"),
             "Oldest ready": (
                 now(
                     f"max by (queue) (redrive_queue_oldest_ready_age_seconds{{{QUEUE}}})"
@@ -235,7 +232,7 @@ def jobs() -> list:
             "ops",
             query(rate("redrive_job_retries_total", "reason"), "{{reason}}"),
             stacked=True,
-            alerts=("RedriveRetryStorm",),
+            alerts=("RedriveKindFailing",),
             width=6,
         ),
         chart(
@@ -483,6 +480,16 @@ def answers() -> list:
             ),
             colors={"oldest": WARN},
             alerts=("RedriveLongTransactionHoldsVacuum",),
+            width=6,
+        ),
+        chart(
+            "Exchanges beside their usual",
+            "How often the usual duration the slowest worker's exchanges take. 1: they are not"
+            " slow. redrive check names the session that may be the cause.",
+            "short",
+            query(f"max(redrive_worker_exchange_slowdown_ratio{{{WHERE}}})", "times"),
+            colors={"times": WARN},
+            alerts=("RedriveDatabaseSlow",),
             width=6,
         ),
         chart(

@@ -173,7 +173,7 @@ def objective(name: str) -> prometheus.Dataquery:
     """
     where = f'{QUEUE}, objective="{name}"'
     made = query(
-        f"max by (queue) (redrive_queue_objective{{{where}}})", "objective of {{queue}}"
+        f"max by (queue) (redrive:objective:max{{{where}}})", "objective of {{queue}}"
     )
     return made.ref_id(THRESHOLD)
 

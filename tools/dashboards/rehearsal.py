@@ -1,14 +1,13 @@
 """A small real installation, to try the queries of the dashboards.
 
-It runs exporter, workers and Prometheus on loopback. The test of the queries and the
-picture of the overview use it. Its handlers fail when a file says so.
+It runs exporter, workers and Prometheus on loopback. The test of the queries uses it.
+Its handlers fail when a file says so.
 """
 
 import contextlib
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -112,14 +111,6 @@ class Prometheus:
         """Return the value of each series at this moment."""
         return self.get("query", query=expression)["result"]
 
-    def over(
-        self, expression: str, start: float, end: float, step: float
-    ) -> list[dict[str, Any]]:
-        """Return the values of each series over time."""
-        return self.get(
-            "query_range", query=expression, start=start, end=end, step=step
-        )["result"]
-
     @property
     def is_ready(self) -> bool:
         """Return True if Prometheus answers."""
@@ -152,11 +143,6 @@ class Rehearsal:
         """
         self.ports.setdefault(name, free_port())
 
-    def end(self, name: str) -> None:
-        """End a process, as a rollout does."""
-        self.processes[name].terminate()
-        self.processes[name].wait(20)
-
     def redrive(
         self, name: str, *arguments: str, **env: object
     ) -> subprocess.Popen[bytes]:
@@ -180,16 +166,9 @@ class Rehearsal:
             name, [sys.executable, "-m", "redrive", *arguments], environment
         )
 
-    def observe(self, program: str, *, fast: bool) -> None:
-        """Start Prometheus with the shipped rules, scraping every second.
-
-        `fast` evaluates the rules every second too.
-        """
-        rules = (
-            RULES.read_text().replace("interval: 30s", "interval: 1s")
-            if fast
-            else RULES.read_text()
-        )
+    def observe(self, program: str) -> None:
+        """Start Prometheus with the shipped rules; all of it happens every second."""
+        rules = RULES.read_text().replace("interval: 30s", "interval: 1s")
         (self.home / "rules.yaml").write_text(rules)
         targets = [f"127.0.0.1:{port}" for port in self.ports.values()]
         config = {
@@ -293,8 +272,3 @@ def rehearsal(url: str, home: Path) -> Iterator[Rehearsal]:
         yield made
     finally:
         made.stop()
-
-
-def prometheus_program() -> str | None:
-    """Return the path of Prometheus if it is installed."""
-    return shutil.which("prometheus")

@@ -50,11 +50,12 @@ def capacity() -> list:
             width=6,
         ),
         chart(
-            "Sequences",
-            "Share of the numbers that each sequence has used.",
+            "Sequences and names",
+            "Share of the numbers that each sequence has used, and of the allowed names in use.",
             "percentunit",
             query(by("redrive_pg_sequence_used_ratio", "sequence"), "{{sequence}}"),
-            alerts=("RedriveSequenceNearlyUsedUp",),
+            query(by("redrive_names_used_ratio", "names"), "names of {{names}}"),
+            alerts=("RedriveSequenceNearlyUsedUp", "RedriveNamesNearlyUsedUp"),
             width=6,
         ),
         chart(

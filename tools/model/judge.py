@@ -1,6 +1,6 @@
 """Ask TLC whether the model allows what a database did.
 
-python -m tools.model.judge FILE...     records, as tests/model/recorder.py keeps them
+python -m tools.model.judge FILE...     records, as trials/model/recorder.py keeps them
 
 Exit status 1 means that the model does not allow one of them.
 """

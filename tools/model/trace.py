@@ -1,6 +1,6 @@
 """Turn what a database did into a module that TLC compares with docs/model/Database.tla.
 
-A record (tests/model/recorder.py) is a list of notes, each with the transaction that it belongs to.
+A record (trials/model/recorder.py) is a list of notes, each with the transaction that it belongs to.
 Transactions are put in an order in which they could have come one after the other, and each becomes
 steps of the model. Jobs that share no key do not influence each other, so a record falls apart into
 many short runs. Runs that differ only in their ids are one run.

@@ -32,6 +32,11 @@
 {{- if eq (hasKey $source "url") (hasKey $source "url_file") -}}
 {{- fail (printf "gateway.sources.rabbitmq.%s: set url or url_file, and not both" $name) -}}
 {{- end -}}
+{{- with $source.url_file -}}
+{{- if not (has (regexFind "^/etc/redrive/brokers/[^/]+/[^/]" . | trimPrefix "/etc/redrive/brokers/" | dir) $.Values.gateway.secrets) -}}
+{{- fail (printf "gateway.sources.rabbitmq.%s.url_file is %s, in no Secret of gateway.secrets; name the Secret there, and its file /etc/redrive/brokers/<secret>/<key>" $name .) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -60,8 +60,17 @@ annotations:
 
 {{- define "redrive.image" -}}
 {{- with .Values.image -}}
-{{ if .digest }}{{ printf "%s@%s" .repository .digest | quote }}{{ else }}{{ printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) | quote }}{{ end }}
+{{- include "redrive.image.named" (list $ (empty .digest | not | ternary (printf "%s@%s" .repository .digest) (printf "%s:%s" .repository (.tag | default $.Chart.AppVersion)))) -}}
 {{- end -}}
+{{- end }}
+
+{{/* An image in the registry of all charts of a parent, if it names one. (list root image) */}}
+{{- define "redrive.image.named" -}}
+{{- $image := index . 1 -}}
+{{- with (index . 0).Values.global.imageRegistry -}}
+{{- $image = printf "%s/%s" . (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $image "") -}}
+{{- end -}}
+{{- quote $image -}}
 {{- end }}
 
 {{- define "redrive.serviceAccount" -}}
@@ -315,7 +324,9 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* Container: what it may do, and that its last words are in its status: kubectl describe pod says why it ended. */}}
 {{- define "redrive.container.security" -}}
+terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
@@ -347,6 +358,9 @@ securityContext:
 {{- end }}
 {{- if or .caSecret.name .caConfigMap.name }}
 - {name: PGSSLROOTCERT, value: /etc/redrive/ca/ca.crt}
+{{- else if .systemCa }}
+# What libpq calls system, by its path: the libpq of psycopg looks for it elsewhere.
+- {name: PGSSLROOTCERT, value: /etc/ssl/certs/ca-certificates.crt}
 {{- end }}
 {{- if .clientSecret.name }}
 - {name: PGSSLCERT, value: /etc/redrive/client/tls.crt}

@@ -90,13 +90,19 @@
 {{- $volumes := concat (include "redrive.volumes" (list $root "worker") | fromYamlArray) (include "redrive.keyring.volume" $root | fromYamlArray) -}}
 {{- with $pool.handlersConfigMap }}{{ $volumes = append $volumes (dict "name" "handlers" "configMap" (dict "name" .)) }}{{ end -}}
 {{- if $pool.hasTargets }}{{ $volumes = append $volumes (dict "name" "targets" "configMap" (dict "name" (printf "%s-targets" $pool.fullname))) }}{{ end -}}
-{{- include "redrive.distinct" (list (printf "workers.%s.volumes" (index . 1)) "name" (concat $volumes $pool.volumes)) -}}
+{{- $volumes = concat $volumes $pool.volumes -}}
+{{- include "redrive.distinct" (list (printf "workers.%s.volumes" (index . 1)) "name" $volumes) -}}
+{{- $names := list }}{{ range $volumes }}{{ $names = append $names .name }}{{ end -}}
+{{- range $pool.volumeMounts }}
+{{- if not (has .name $names) }}{{ fail (printf "workers.%s.volumeMounts: there is no volume %s; add it to volumes" (index $ 1) .name) }}{{ end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Containers of values, in which Kubernetes would refuse what is there twice, too late. (list field containers) */}}
 {{- define "redrive.worker.containers" -}}
 {{- $field := index . 0 -}}
 {{- range index . 1 -}}
+{{- if eq .name "worker" }}{{ fail (printf "%s: worker is the chart's own container; take another name" $field) }}{{ end -}}
 {{- $_ := include "redrive.distinct" (list (printf "%s.%s.env" $field .name) "name" (.env | default list)) -}}
 {{- $_ = include "redrive.distinct" (list (printf "%s.%s.volumeMounts" $field .name) "mountPath" (.volumeMounts | default list)) -}}
 {{- end -}}

@@ -26,8 +26,14 @@
 {{- if and .caSecret.name .caConfigMap.name -}}
 {{- fail "database.tls.caConfigMap.name and database.tls.caSecret.name are both set; one holds the certificate" -}}
 {{- end -}}
-{{- if and (hasPrefix "verify-" .mode) (not .caSecret.name) (not .caConfigMap.name) -}}
-{{- fail (printf "database.tls.mode is %s; it needs the authority's certificate in database.tls.caSecret.name or database.tls.caConfigMap.name" .mode) -}}
+{{- if and .systemCa (or .caSecret.name .caConfigMap.name) -}}
+{{- fail "database.tls.systemCa is true and a certificate of your own is named; unset one of the two" -}}
+{{- end -}}
+{{- if and .systemCa (ne .mode "verify-full") -}}
+{{- fail "database.tls.systemCa needs database.tls.mode verify-full; anybody can have a certificate of a public authority, so the host's name must be checked" -}}
+{{- end -}}
+{{- if and (hasPrefix "verify-" .mode) (not .systemCa) (not .caSecret.name) (not .caConfigMap.name) -}}
+{{- fail (printf "database.tls.mode is %s; it needs the authority's certificate in database.tls.caSecret.name or database.tls.caConfigMap.name, or database.tls.systemCa" .mode) -}}
 {{- end -}}
 {{- end -}}
 
@@ -83,17 +89,15 @@
 {{- end -}}
 {{- end -}}
 
+{{- include "redrive.validate.values" . -}}
 {{- include "redrive.validate.monitoring" . -}}
 {{- include "redrive.validate.console" . -}}
 {{- include "redrive.validate.gateway" . -}}
 
 {{- with $values.report -}}
 {{- if .enabled -}}
-{{- if not (or .webhook.existingSecret .mail.to) -}}
-{{- fail "report.enabled is true and it goes nowhere; set report.webhook.existingSecret, or report.mail.to" -}}
-{{- end -}}
-{{- if and .mail.to (not .mail.existingSecret) -}}
-{{- fail "report.mail.existingSecret is not set; it names the Secret with the URL of the mail server" -}}
+{{- if not .webhook.existingSecret -}}
+{{- fail "report.enabled is true and it goes nowhere; set report.webhook.existingSecret" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -14,7 +14,7 @@ from redrive.celery.database import Connect
 from redrive.celery.records import PREFIX, SOURCE, Record, decode, read_letter
 from redrive.celery.spool import Spool
 from redrive.database.rows import rows
-from redrive.dead_letters.imports import CHUNK, take, take_apart
+from redrive.dead_letters.imports.store import CHUNK, take, take_apart
 from redrive.dead_letters.triage import dismiss
 from redrive.enqueue import enqueue_many
 from redrive.errors import InvalidJob, RedriveError
@@ -99,14 +99,7 @@ def _send(conn: Any, spool: Spool, found: Sequence[Filed]) -> int:
 def _write(conn: Any, records: Sequence[Record]) -> None:
     letters = [read_letter(record) for record in records if record.letter]
     if letters:
-        take(
-            conn,
-            SOURCE,
-            letters,
-            why=WHY,
-            actor=SOURCE,
-            is_live=True,
-        )
+        take(conn, SOURCE, letters, why=WHY, actor=SOURCE, is_live=True)
 
     outcomes: list[Any] = [record.outcome for record in records if record.outcome]
     if outcomes:
@@ -178,9 +171,7 @@ class Sender:
         """Start the thread, once."""
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._run,
-                name="redrive-celery",
-                daemon=True,
+                target=self._run, name="redrive-celery", daemon=True
             )
             self._thread.start()
 

@@ -65,19 +65,12 @@ def install(
     for name, receiver in wanted.items():
         signal = getattr(_signals, name)
         # By default, a signal does not keep its receivers alive.
-        signal.connect(
-            receiver,
-            weak=False,
-            dispatch_uid=f"redrive:{name}:{id(app)}",
-        )
+        signal.connect(receiver, weak=False, dispatch_uid=f"redrive:{name}:{id(app)}")
 
 
 def default_directory(app: Any) -> str:
     """Return the directory of an app's records, for this user."""
-    return DIRECTORY.format(
-        user=os.geteuid(),
-        app=as_name(app.main or "celery")[:100],
-    )
+    return DIRECTORY.format(user=os.geteuid(), app=as_name(app.main or "celery")[:100])
 
 
 def _about_ends(receivers: Receivers) -> dict[str, Receiver]:

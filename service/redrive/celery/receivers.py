@@ -142,10 +142,7 @@ class Receivers:
         request = _context({**headers, "id": task_id}, delivery_info=where)
 
         failure = made_up(
-            error_class,
-            message=text,
-            category=Category.BUG,
-            kind=records.kind_of(name),
+            error_class, message=text, category=Category.BUG, kind=records.kind_of(name)
         )
 
         self._end(request, name, failure, _arguments(message))

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from redrive.celery.arguments import Arguments, stored
-from redrive.dead_letters.imports import Reader
+from redrive.dead_letters.imports.document import Imported
+from redrive.dead_letters.imports.store import Reader
 from redrive.rules.attempts.failure import describe
-from redrive.rules.dead_letters.imported import Imported
 from redrive.rules.model import Category, Failure
 from redrive.rules.payloads.limits import MAX_ATTEMPTS
 from redrive.rules.payloads.redact import secret_values, secrets_of_environment
@@ -47,14 +47,7 @@ LOST = {"WorkerLostError", "TimeLimitExceeded", "Terminated"}
 CONTINUED = ("chain", "link", "link_error")
 """Options that say what follows on the task. Without them it must not be sent."""
 
-KEPT = (
-    "root_id",
-    "parent_id",
-    "shadow",
-    "soft_time_limit",
-    "time_limit",
-    *CONTINUED,
-)
+KEPT = ("root_id", "parent_id", "shadow", "soft_time_limit", "time_limit", *CONTINUED)
 """Options of a task that are kept, from Context.as_execution_options.
 
 An expiry is not among them, because it has passed when the task is sent again.
@@ -115,7 +108,7 @@ def kind_of(task: str) -> str:
 
 def as_name(text: str) -> str:
     """Return a text with the characters that names of kinds and queues may have."""
-    return re.sub(r"[^a-z0-9_.-]", "_", text.lower())
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)
 
 
 def as_queue(text: str) -> str:
@@ -152,20 +145,6 @@ def letter(request: Any, task: str, failure: Failure, given: Arguments) -> Recor
     queue = where.get("routing_key") or "celery"
     retries = request.retries or 0
 
-    fields: dict[str, Any] = {
-        "source_id": request.id,
-        "kind": kind_of(task),
-        "queue": as_queue(queue),
-        "payload": stored(given),
-        "headers": {HEADER: _header(request, task, where)},
-        "attempts": min(retries + 1, MAX_ATTEMPTS),
-        "died_at": datetime.now(UTC).isoformat(),
-    }
-    return Record(letter=fields, failure=failure.record())
-
-
-def _header(request: Any, task: str, where: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what it takes to send the task again."""
     found = {
         "task": task,
         "id": request.id,
@@ -174,7 +153,18 @@ def _header(request: Any, task: str, where: Mapping[str, Any]) -> dict[str, Any]
         **{name: where.get(name) for name in ("exchange", "routing_key", "priority")},
         **_options(request.as_execution_options()),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    fields: dict[str, Any] = {
+        "source_id": request.id,
+        "kind": kind_of(task),
+        "queue": as_queue(queue),
+        "payload": stored(given),
+        "headers": {
+            HEADER: {name: value for name, value in found.items() if value is not None}
+        },
+        "attempts": min(retries + 1, MAX_ATTEMPTS),
+        "died_at": datetime.now(UTC).isoformat(),
+    }
+    return Record(letter=fields, failure=failure.record())
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,13 @@ from redrive.celery.database import Connect, connects_to
 from redrive.celery.records import (
     CONTINUED,
     HEADER,
+    KEPT,
     MARK,
     OUTCOME,
     PREFIX,
+    SOURCE,
     Sent,
+    kind_of,
     outcome_job,
     read_failure,
 )
@@ -71,8 +74,11 @@ def sender(app: Any, *, database_url: str, verdict_after: Seconds = HOUR) -> Han
 
 
 def _keep(payload: dict[str, Any]) -> dict[str, Any]:
-    """Keep an outcome as the result of its job."""
-    return payload
+    """Keep an outcome as the result of its job, without the token of the send.
+
+    Each login that may enqueue may read results.
+    """
+    return {name: value for name, value in payload.items() if name != "token"}
 
 
 class _Send(HandOver):
@@ -83,23 +89,23 @@ class _Send(HandOver):
         self._connect = connect
         self._verdict_after = verdict_after
 
+    def source_of(self, job: Job) -> str:  # noqa: ARG002 # of the base
+        """Return the source of all dead letters of Celery."""
+        return SOURCE
+
     def send(
         self, payload: dict[str, Any], job: Job, sending: Sending
     ) -> dict[str, Any]:
         """Send the task; return the job that gets its outcome."""
         task = _stored(job)
         given = _arguments_of(payload)
-        mark = Sent(
-            job=job.id,
-            send=job.redrives,
-            queue=job.queue,
-            token=sending.token,
-        )
+        mark = Sent(job=job.id, send=job.redrives, queue=job.queue, token=sending.token)
 
         with self._connect() as conn:
             outcome = self._expect(conn, mark)
 
-        options = _routing(task) | task.get("options", {})
+        stored = task.get("options", {})
+        options = {name: stored[name] for name in KEPT if name in stored}
         # Before the send: the next attempt must know that the task may be out.
         sending.keep(SENDING)
         self._app.send_task(
@@ -107,7 +113,7 @@ class _Send(HandOver):
             *given,
             task_id=task["id"],
             headers={MARK: asdict(mark)},
-            **options,
+            **_routing(task) | options,
         )
 
         return {"outcome": outcome, "at": time.time()}
@@ -117,11 +123,7 @@ class _Send(HandOver):
 
         A report finds it by its whole mark, so a forged one does not.
         """
-        payload = {
-            "job": mark.job,
-            "send": mark.send,
-            "token": mark.token,
-        }
+        payload = {"job": mark.job, "send": mark.send, "token": mark.token}
         fields = outcome_job(mark.queue, payload | {"outcome": None})
         return enqueue(conn, **fields, delay=self._verdict_after)
 
@@ -154,6 +156,10 @@ def _stored(job: Job) -> Mapping[str, Any]:
         raise GiveUp(msg)
 
     task = cast("dict[str, Any]", found)
+    if kind_of(str(task.get("task"))) != job.kind:
+        msg = f"headers.{HEADER} names a task of another kind than {job.kind}"
+        raise GiveUp(msg)
+
     if "missing" in task:
         names = ", ".join(task["missing"] or CONTINUED)
         msg = (

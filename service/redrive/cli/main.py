@@ -1,6 +1,5 @@
 """The command group, and the conversion of an error to one line and an exit code."""
 
-import importlib
 import os
 import signal
 import sys
@@ -12,15 +11,16 @@ import psycopg
 
 from redrive.cli.support.connection import explain
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.misplaced import where_it_goes
+from redrive.cli.support.lazy import LazyGroup, missing, with_help
+from redrive.cli.support.misplaced import plain, where_it_goes
 from redrive.errors import CannotImport, RedriveError
 from redrive.rules.nearest import nearest
 from redrive.rules.payloads.escape import escaped, escaped_lines
 
 COMMANDS = {
-    "worker": "redrive.cli.operations.processes.worker",
+    "worker": "redrive.cli.operations.worker",
     "migrate": "redrive.cli.operations.migrate",
-    "check": "redrive.cli.operations.monitoring.check",
+    "check": "redrive.cli.operations.check",
     "enqueue": "redrive.cli.jobs.enqueue",
     "job": "redrive.cli.jobs.job",
     "batch": "redrive.cli.jobs.batch",
@@ -29,49 +29,31 @@ COMMANDS = {
     "limit": "redrive.cli.jobs.limit",
     "dlq": "redrive.cli.dead_letters.dlq",
     "campaign": "redrive.cli.dead_letters.campaign",
-    "proposal": "redrive.cli.dead_letters.proposal",
     "purge": "redrive.cli.dead_letters.purge",
-    "retention": "redrive.cli.operations.declarations.retention",
-    "series": "redrive.cli.operations.monitoring.series",
-    "top": "redrive.cli.operations.monitoring.top",
+    "retention": "redrive.cli.operations.retention",
+    "top": "redrive.cli.operations.top",
     "audit": "redrive.cli.operations.audit",
     "breaker": "redrive.cli.jobs.breaker",
     "policy": "redrive.cli.jobs.policy",
-    "objective": "redrive.cli.operations.declarations.objective",
-    "owner": "redrive.cli.operations.declarations.owner",
-    "cell": "redrive.cli.operations.cell",
-    "exporter": "redrive.cli.operations.processes.exporter",
-    "gateway": "redrive.cli.operations.processes.gateway",
-    "console": "redrive.cli.operations.processes.console",
-    "mcp": "redrive.cli.operations.processes.mcp",
-    "reencrypt": "redrive.cli.operations.reencrypt",
-    "dev": "redrive.cli.operations.development.dev",
-    "quickstart": "redrive.cli.operations.development.quickstart",
-    "demo": "redrive.cli.operations.development.demo",
+    "objective": "redrive.cli.operations.objective",
+    "owner": "redrive.cli.operations.owner",
+    "exporter": "redrive.cli.operations.exporter",
 }
-"""Maps a command to the module with its function.
+"""Commands of the core: name -> the module with the function of this name.
 
-Modules are imported when used, so that each command starts fast.
+Modules are imported when used, so that each command starts fast. The commands of extras
+are entry points of `redrive.commands`.
 """
 
 
-class _Group(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # of the interface
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # as above
-        if cmd_name not in COMMANDS:
-            return None
-
-        module = importlib.import_module(COMMANDS[cmd_name])
-        return getattr(module, cmd_name)
-
+class _Group(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS:
-            suggestion = nearest(name, COMMANDS)
+        known = self.list_commands(ctx)
+        if name not in known:
+            suggestion = nearest(name, known)
             if suggestion:
                 ctx.fail(f"No such command {name!r}. Did you mean {suggestion!r}?")
 
@@ -83,6 +65,7 @@ _CODES = "; ".join(f"{code:d} {code.meaning}" for code in Exit)
 
 @click.group(
     cls=_Group,
+    core=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=f"Exit codes: {_CODES}.",
 )
@@ -96,9 +79,14 @@ def cli() -> None:
     Why a job waits:     redrive job ls;  redrive job show ID
     What died, and why:  redrive dlq ls;  redrive dlq show ID
     Back to work:        redrive dlq redrive --kind KIND --why 'fixed in 1.4.2'
-    Very many of them:   redrive campaign plan --kind KIND;  redrive campaign start PLAN
-    Shell completion:    eval "$(_REDRIVE_COMPLETE=bash_source redrive)"   (or zsh_, fish_source)
+    Very many of them:   redrive campaign plan --kind KIND
+                         redrive campaign start PLAN
+    Shell completion:    eval "$(_REDRIVE_COMPLETE=bash_source redrive)"
+                         or zsh_source, or fish_source
     """
+
+
+with_help(cli)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,18 +97,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     typed = list(arguments)
     try:
+        return _run_or_explain(typed)
+    except OSError as error:
+        _leave_output()
+        # The reader of our output has gone, as with `| head`.
+        return Exit.FAILED if isinstance(error, BrokenPipeError) else _report(error)
+
+
+def _run_or_explain(typed: list[str]) -> int:
+    try:
         return _run(typed)
     except click.exceptions.NoArgsIsHelpError as error:
         return _show_help(error)
     except click.ClickException as error:
         return _show_usage(error, typed)
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        # Python flushes stdout at its end, which would fail once more.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        return Exit.DONE
+    except ModuleNotFoundError as error:
+        text = missing(error, typed)
+        if text is None:
+            raise
+        click.echo(f"redrive: {escaped(text)}", err=True)
+        return Exit.USAGE
     except (click.Abort, KeyboardInterrupt, RedriveError, psycopg.Error) as error:
         return _report(error)
+
+
+def _leave_output() -> None:
+    """Drop what stdout does not take: Python flushes it at its end, and would fail again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
 
 
 def _show_help(error: click.exceptions.NoArgsIsHelpError) -> Exit:
@@ -134,7 +141,7 @@ def _show_help(error: click.exceptions.NoArgsIsHelpError) -> Exit:
 
 def _show_usage(error: click.ClickException, typed: Sequence[str]) -> Exit:
     shown = StringIO()
-    where_it_goes(error, typed).show(shown)
+    plain(where_it_goes(error, typed)).show(shown)
     text = escaped_lines(shown.getvalue())
     click.echo(text, err=True, nl=False)
 

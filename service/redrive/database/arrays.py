@@ -109,8 +109,7 @@ class Instants(Array[datetime]):
 
     def _pack(self) -> bytes:
         return _numbers(
-            "q",
-            [(at - _FIRST_INSTANT) // _MICROSECOND for at in self.values],
+            "q", [(at - _FIRST_INSTANT) // _MICROSECOND for at in self.values]
         )
 
 

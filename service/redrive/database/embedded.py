@@ -37,6 +37,8 @@ done
 rm -rf "$0"
 """
 
+SPECIAL = frozenset('"$`\\')
+"""Characters that Postgres's programs do not escape when they start each other by a shell."""
 
 _RESERVED: deque[int] = deque()
 MOST_RESERVED = 100 if sys.platform == "linux" else 0
@@ -117,6 +119,11 @@ class EmbeddedPostgres:
         self._bin: Path = self.programs or utils.POSTGRES_VERSIONS[self.version]
         self._user: str | None = None
 
+        if not SPECIAL.isdisjoint(str(self._bin)):
+            rule = 'its path must not have any of " $ ` \\'
+            msg = f"the embedded Postgres is in {self._bin}; {rule}: install Redrive elsewhere"
+            raise SettingsError(msg)
+
         if os.geteuid() == 0:  # Postgres refuses to run as root
             self._user = "pgserver"
             utils.ensure_user_exists(self._user)
@@ -145,7 +152,7 @@ class EmbeddedPostgres:
             self._utils.ensure_prefix_permissions(self.data)
 
         self._configure()
-        self._pg_ctl_and_wait("-l", str(self.data / "log"), "start")
+        self._pg_ctl_and_wait("-l", "log", "start")
 
     def _make_directory(self) -> None:
         # A start that was killed may have left files.
@@ -221,9 +228,10 @@ class EmbeddedPostgres:
         self._pg_ctl("-w", "-t", str(PATIENCE_SECONDS), *arguments)
 
     def _pg_ctl(self, *arguments: str) -> None:
-        self._run("pg_ctl", "-D", str(self.data), *arguments)
+        # In its directory: pg_ctl gives paths to a shell, between double quotes.
+        self._run("pg_ctl", "-D", ".", *arguments, cwd=self.data)
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def _run(self, program: str, *arguments: str, **options: Any) -> None:
         # It has its own session, so that Ctrl-C does not leave a half-finished start.
         self._pgexec(
             program,
@@ -232,6 +240,7 @@ class EmbeddedPostgres:
             user=self._user,
             timeout=PATIENCE_SECONDS + 30,  # pg_ctl reports its own timeout
             start_new_session=True,
+            **options,
         )
 
     def _own(self, path: Path) -> None:

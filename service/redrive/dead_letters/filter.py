@@ -54,8 +54,7 @@ class Filter(Criteria):
     group: Annotated[
         str | None,
         Criterion(
-            "d.fingerprint = any (%s::text[])",
-            "Group, or the beginning of its name.",
+            "d.fingerprint = any (%s::text[])", "Group, or the beginning of its name."
         ),
     ] = None
     owner: Annotated[

@@ -7,12 +7,13 @@ from itertools import pairwise
 from typing import Any, LiteralString, NamedTuple
 
 from redrive.database.rows import Connection, column, rows
-from redrive.dead_letters.campaigns.campaign import MAX_REDRIVES
+from redrive.dead_letters.campaigns.store import MAX_REDRIVES
+from redrive.dead_letters.edit.patch import diff
 from redrive.dead_letters.filter import STATES, Filter
-from redrive.dead_letters.grouping import acknowledgements, groups
+from redrive.dead_letters.groups import acknowledgements
+from redrive.dead_letters.groups import store as groups
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
-from redrive.rules.payloads.edit import diff
 from redrive.rules.payloads.redact import redact, secret_values
 from redrive.rules.rows import Fields, Row
 
@@ -201,6 +202,13 @@ def failures_of(conn: Connection, job: int) -> list[Row]:
     return [shown_failure(job, failure) for failure in rows(conn, _FAILURES, job)]
 
 
+def failure_of(conn: Connection, group: Fields) -> Row | None:
+    """Return the last failure of a group's sample in that group; None if it is deleted."""
+    failures = failures_of(conn, group["sample"])
+    same = [one for one in failures if one["fingerprint"] == group["group"]]
+    return same[-1] if same else None
+
+
 def side_effects_of(conn: Connection, job: int) -> list[Row]:
     """List the side effects that handlers of a job reported, oldest first."""
     return [shown_side_effect(job, effect) for effect in rows(conn, _SIDE_EFFECTS, job)]
@@ -243,7 +251,4 @@ def _redacted(
 
 def _before(edit: Row) -> Row:
     """Return the columns of a dead letter that an edit changed."""
-    return {
-        "payload": edit["payload"],
-        "headers": {MARK: edit["salt"]},
-    }
+    return {"payload": edit["payload"], "headers": {MARK: edit["salt"]}}

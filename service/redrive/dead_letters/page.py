@@ -9,7 +9,8 @@ from redrive.database.looks import widening
 from redrive.database.rows import Connection, rows
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import LISTED, Place, find
-from redrive.dead_letters.grouping import acknowledgements, groups
+from redrive.dead_letters.groups import acknowledgements
+from redrive.dead_letters.groups import store as groups
 from redrive.dead_letters.reveal import reveal
 from redrive.rules.rows import Row
 
@@ -135,38 +136,21 @@ def _looked(
     """
     of_list, values = lists
     # Only one bound on each side: of two, the index scan may start at the wider one.
-    others = replace(
-        chosen,
-        group=None,
-        since=None,
-        until=None,
-    )
+    others = replace(chosen, group=None, since=None, until=None)
     conditions, parameters = others.where()
     since = chosen.since or "-infinity"
 
     # The statement needs these bounds twice: for the edge and for the rows.
-    begin = (values, *_upper_bound(chosen, batch.after), since)
+    until = chosen.until and (chosen.until, 0)
+    begin = (values, *min(filter(None, (batch.after, until)), default=_END), since)
     # There is no list if no group has this name.
     each = max(1, batch.looks // max(1, len(values)))
-    asked = (
-        *begin,
-        each,
-        *begin,
-        *parameters,
-        batch.wanted,
-        batch.wanted,
-    )
+    asked = (*begin, each, *begin, *parameters, batch.wanted, batch.wanted)
     rows = _read(conn, _statement(of_list, conditions), asked)
     edges = [row.pop("edge") for row in rows]
     found = [row for row in rows if row["id"] is not None]
 
     return found, edges[0]  # there is at least one row, which may hold only the edge
-
-
-def _upper_bound(chosen: Filter, after: Place | None) -> tuple[Any, int]:
-    """Return the place before which the batch begins."""
-    until = chosen.until and (chosen.until, 0)
-    return min(filter(None, (after, until)), default=_END)
 
 
 def _statement(of_list: LiteralString, conditions: LiteralString) -> LiteralString:

@@ -5,7 +5,7 @@ from typing import LiteralString, NamedTuple
 
 from redrive.database.rows import Connection, records, value
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.grouping import groups
+from redrive.dead_letters.groups import store as groups
 from redrive.dead_letters.runs import audited
 
 CHUNK = 500
@@ -70,14 +70,7 @@ def purge(  # noqa: PLR0913 # what a purge needs
     n = len(selected)
     purged = 0
 
-    with audited(
-        conn,
-        "purge",
-        actor=actor,
-        why=why,
-        n=n,
-        detail=detail,
-    ) as run:
+    with audited(conn, "purge", actor=actor, why=why, n=n, detail=detail) as run:
         for start in range(0, n, CHUNK):
             chunk = selected[start : start + CHUNK]
             purged += _delete(conn, run, chunk, states)
@@ -87,10 +80,7 @@ def purge(  # noqa: PLR0913 # what a purge needs
 
 
 def _delete(
-    conn: Connection,
-    run: int,
-    chunk: Sequence[Purgeable],
-    states: list[str],
+    conn: Connection, run: int, chunk: Sequence[Purgeable], states: list[str]
 ) -> int:
     ids, redrives = map(list, zip(*chunk, strict=True))
     deleted = value(
@@ -116,8 +106,7 @@ def forget(conn: Connection) -> int:
 
     while more:
         gone, more = conn.execute(
-            "select gone, more from redrive.forget_v1(%s)",
-            (_FORGET_BATCH,),
+            "select gone, more from redrive.forget_v1(%s)", (_FORGET_BATCH,)
         ).fetchone() or (0, False)
         forgotten += gone
 

@@ -29,13 +29,7 @@ def hold_lock(conn: Connection, name: str) -> None:
 
 @contextmanager
 def audited(  # noqa: PLR0913 # the columns of the audit log
-    conn: Connection,
-    action: str,
-    *,
-    actor: str,
-    why: str,
-    n: int,
-    detail: Row,
+    conn: Connection, action: str, *, actor: str, why: str, n: int, detail: Row
 ) -> Iterator[int]:
     """Record a run over `n` rows from its beginning; yield its id for its steps.
 

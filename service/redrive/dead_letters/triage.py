@@ -15,46 +15,26 @@ def dismiss(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> li
     Returns the ids that were open, sorted.
     """
     return _changed(
-        conn,
-        "select redrive.dismiss_v1(%s::bigint[], %s, %s)",
-        ids,
-        actor,
-        why,
+        conn, "select redrive.dismiss_v1(%s::bigint[], %s, %s)", ids, actor, why
     )
 
 
 def reopen(conn: Connection, ids: Sequence[int], *, why: str, actor: str) -> list[int]:
     """Reopen dismissed dead letters; return the ids that were dismissed, sorted."""
     return _changed(
-        conn,
-        "select redrive.reopen_v1(%s::bigint[], %s, %s)",
-        ids,
-        actor,
-        why,
+        conn, "select redrive.reopen_v1(%s::bigint[], %s, %s)", ids, actor, why
     )
 
 
 def assign(
-    conn: Connection,
-    ids: Sequence[int],
-    owner: str,
-    *,
-    why: str,
-    actor: str,
+    conn: Connection, ids: Sequence[int], owner: str, *, why: str, actor: str
 ) -> list[int]:
     """Set the assignee of open dead letters; "" removes it.
 
     Returns the ids that were open.
     """
     change = "select redrive.assign_v1(%s::bigint[], %s, %s, %s)"
-    return _changed(
-        conn,
-        change,
-        ids,
-        owner,
-        actor,
-        why,
-    )
+    return _changed(conn, change, ids, owner, actor, why)
 
 
 def _changed(

@@ -39,9 +39,7 @@ def run_enqueued(*, ahead: Seconds = 0) -> dict[int, testing.Outcome]:
     ours.inc_thread_sharing()
     try:
         return testing.run_enqueued(
-            within(shared, collect()),
-            ours.connection,
-            ahead=ahead,
+            within(shared, collect()), ours.connection, ahead=ahead
         )
     finally:
         ours.dec_thread_sharing()

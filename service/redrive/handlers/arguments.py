@@ -7,10 +7,10 @@ from typing import Any, cast, get_args
 
 from redrive.handlers.handler import Upgrade
 from redrive.rules.attempts.policy import OnDeath, Policy, is_whole
-from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.heal import Heal
 from redrive.rules.payloads.limits import check_name
 from redrive.rules.rows import Fields
-from redrive.rules.scheduling.slots import Schedule
+from redrive.rules.slots import Schedule
 from redrive.signals import is_duration
 
 LEAST_RATE, MOST_RATE = 0.001, 1_000_000

@@ -1,18 +1,23 @@
 """Options of a handler, checked when it is declared."""
 
-import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 from redrive.handlers.arguments import check_declared, check_type, every_upgrade
-from redrive.handlers.function import reader, secret_fields, takes_job
+from redrive.handlers.function import (
+    check_runs,
+    is_async,
+    reader,
+    secret_fields,
+    takes_job,
+)
 from redrive.handlers.handler import Approval, Handler, Upgrade
 from redrive.handlers.job_function import plain
 from redrive.rules.attempts.policy import OnDeath, Policy
-from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.concurrency import check_templates
+from redrive.rules.heal import Heal
 from redrive.rules.rows import Fields
-from redrive.rules.scheduling.concurrency import check_templates
-from redrive.rules.scheduling.slots import Schedule
+from redrive.rules.slots import Schedule
 from redrive.signals import Seconds, seconds
 
 
@@ -51,14 +56,16 @@ class Declared(NamedTuple):
         """Return the handler with this function.
 
         Raises:
-            ValueError: the function takes other arguments than a handler.
+            ValueError: the function takes other arguments than a handler, or a call
+                would run nothing of it.
         """
+        check_runs(f"the handler of {self.fields['kind']!r}", function)
         with_job = takes_job(self.fields["kind"], function)
         payload_type, read = reader(function)
         return Handler(
             **self.fields,
             function=function,
-            is_async=inspect.iscoroutinefunction(function),
+            is_async=is_async(function),
             takes_job=with_job,
             read=read,
             secret=self.secret | secret_fields(payload_type),
@@ -77,15 +84,16 @@ def declare(**options: Unpack[Options]) -> Declared:
     for name, value in values.items():
         check_type(kind, name, value)
 
+    for name in ("on_expired", "on_cancelled", "validate"):
+        check_runs(f"{kind}: {name}", values[name])
+
     schedule = values["schedule"]
     schedules = [schedule] if isinstance(schedule, Schedule) else schedule
     fields = _fields(options)
     check_declared(fields)
 
     return Declared(
-        fields=fields,
-        secret=frozenset(values["secret"]),
-        schedules=schedules,
+        fields=fields, secret=frozenset(values["secret"]), schedules=schedules
     )
 
 

@@ -20,9 +20,9 @@ def takes_job(kind: str, function: Callable[..., Any]) -> bool:
     """
     parameters = inspect.signature(function).parameters.values()
     positional = [each for each in parameters if each.kind in _POSITIONAL]
-    taken = positional[:2]
     # Parameters after the second are allowed if they have a default.
-    taken += [each for each in positional[2:] if each.default is each.empty]
+    needed = [each for each in positional[2:] if each.default is each.empty]
+    taken = positional[:2] + needed
     if len(taken) not in {1, 2}:
         msg = (
             f"the handler of {kind!r} must take (payload) or (payload, job),"
@@ -31,6 +31,24 @@ def takes_job(kind: str, function: Callable[..., Any]) -> bool:
         raise ValueError(msg)
 
     return len(taken) == 2  # noqa: PLR2004 # payload and job
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return True for `async def`, also as the `__call__` of an object."""
+    called = getattr(type(function), "__call__", None)  # noqa: B004 # to look at it
+    return any(map(inspect.iscoroutinefunction, (function, called)))
+
+
+def check_runs(what: str, function: Callable[..., Any] | None) -> None:
+    """Raise ValueError if a call of the function would run nothing of it."""
+    called = getattr(type(function), "__call__", None)  # noqa: B004 # to look at it
+    for each in (function, called):
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            msg = (
+                f"{what} must not have `yield`: a call returns a generator,"
+                " and runs nothing"
+            )
+            raise ValueError(msg)
 
 
 def reader(function: Callable[..., Any]) -> tuple[type | None, Callable[[str], Any]]:
@@ -82,7 +100,10 @@ def _properties(node: Any) -> Iterator[tuple[str, Any]]:
 
 def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a handler for a function that takes nothing, or only the job."""
-    needed = _without_defaults(function)
+    parameters = inspect.signature(function).parameters.values()
+    needed = [
+        p.name for p in parameters if p.kind in _POSITIONAL and p.default is p.empty
+    ]
     if needed not in ([], ["job"]):
         return function
 
@@ -92,7 +113,7 @@ def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     async def run_async(_payload: dict[str, Any], job: object) -> Any:
         return await run(_payload, job)
 
-    made = run_async if inspect.iscoroutinefunction(function) else run
+    made = run_async if is_async(function) else run
     # Take this first: after `update_wrapper`, `inspect` shows the one of `function`.
     taken = inspect.signature(made)
     update_wrapper(made, function)  # messages show the function's own name and place
@@ -101,25 +122,13 @@ def without_payload(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def _without_defaults(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the positional parameters that have no default."""
-    parameters = inspect.signature(function).parameters.values()
-    return [
-        p.name for p in parameters if p.kind in _POSITIONAL and p.default is p.empty
-    ]
-
-
 def faults_of(error: ValueError) -> str:
     """Return the faults of a payload by field, without its values."""
     errors: Any = getattr(error, "errors", None)
     if errors is None:
         return type(error).__name__
 
-    faults = errors(
-        include_input=False,
-        include_url=False,
-        include_context=False,
-    )
+    faults = errors(include_input=False, include_url=False, include_context=False)
     return "; ".join(
         f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['type']}" for f in faults
     )

@@ -18,7 +18,7 @@ SENDING, SENT, REFUSED = "sending", "sent", "refused"
 
 TOKEN_BYTES = 16
 
-NEVER_DEAD = "the job was not redriven, so it is no dead letter of another system"
+NOT_IMPORTED = "the job was not imported from there as a dead letter, so it is not sent"
 
 
 class Sending:
@@ -27,18 +27,19 @@ class Sending:
     Attributes:
         sent: what the send has kept; None until the work is sent.
         may_repeat: an earlier attempt ended between its send and the checkpoint.
-        token: a random text to send along. Only a report that has it is genuine. A job
-            keeps it through its redrives.
+        token: a random text to send along. Only a report that has it is genuine. Each
+            redrive has a new one, so a report of an earlier one ends nothing.
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         last = job.last_checkpoint or {}
 
-        # The checkpoint of an earlier redrive is over, but its token stays.
-        is_of_this_redrive = last.get("redrives") == job.redrives
-        state = last.get("state") if is_of_this_redrive else None
+        # The checkpoint of an earlier redrive is over.
+        if last.get("redrives") != job.redrives:
+            last = {}
 
+        state = last.get("state")
         self.sent = last if state == SENT else None
         self.may_repeat = state == SENDING
         self.token = last.get("token") or secrets.token_hex(TOKEN_BYTES)
@@ -76,18 +77,23 @@ class HandOver(ABC):
         """Send the work, or judge it if it was sent.
 
         Raises:
-            GiveUp: the job was never redriven.
+            GiveUp: no import of this system has brought the job in.
         """
         sending = Sending(job)
         sent = sending.sent
 
         if sent is None:
-            if job.redrives == 0:  # a producer must not be able to send anything
-                raise GiveUp(NEVER_DEAD)
+            # A producer must not be able to send anything. Only imports write sources.
+            if job.source is None or job.source != self.source_of(job):
+                raise GiveUp(NOT_IMPORTED)
 
             sent = sending.keep(SENT, **self.send(payload, job, sending))
 
         self.judge(job, sent)
+
+    @abstractmethod
+    def source_of(self, job: Job) -> str:
+        """Return the source under which this system's dead letters are imported."""
 
     @abstractmethod
     def send(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from redrive.rules.attempts.policy import OnDeath, Policy
-from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.heal import Heal
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode

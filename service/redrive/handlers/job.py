@@ -62,6 +62,8 @@ class Job:
             deduplicate requests.
         deadline: when this attempt will be stopped, UTC.
         redrives: how often the job was redriven from the dead letters.
+        source: the source of the import that brought a redriven job in, or None if it
+            was enqueued.
         tenant, headers: as enqueued.
         scheduled_for: the slot for which a schedule enqueued the job, or None.
         cancelled: True after an operator cancelled the job. An async handler is
@@ -89,6 +91,7 @@ class Job:
         "last_checkpoint",
         "queue",
         "redrives",
+        "source",
         "tenant",
     )
 
@@ -104,6 +107,7 @@ class Job:
         created: float = 0.0,
         deadline: datetime,
         redrives: int = 0,
+        source: str | None = None,
         tenant: str | None = None,
         headers: Mapping[str, Any] | None = None,
         worker: int = 0,
@@ -122,6 +126,7 @@ class Job:
         self.key = key or f"{id}-{round(created * 1e6)}"
         self.deadline = deadline
         self.redrives = redrives
+        self.source = source
         self.tenant = tenant
         self.headers = dict(headers or {})
         self.cancelled = False
@@ -267,10 +272,7 @@ class Job:
         """
         self._completed_on = sql_drivers.itself(conn)
         return sql_drivers.scalar(
-            conn,
-            COMPLETE,
-            (self._worker, self.id, self.deliveries),
-            self._refuse_stale,
+            conn, COMPLETE, (self._worker, self.id, self.deliveries), self._refuse_stale
         )
 
     def _refuse_stale(self, settled: object) -> None:

@@ -26,10 +26,10 @@ import msgspec
 from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.enqueue import enqueue, enqueue_many
 from redrive.errors import InvalidJob
+from redrive.handlers.dump import dump_model
 from redrive.rules.payloads.job_fields import JobFields, JobOptions, check_options
 from redrive.rules.payloads.limits import encode_payload
 from redrive.rules.payloads.redact import scrub, secret_values
-from redrive.rules.payloads.reveal import dump_model
 
 PayloadT = TypeVar("PayloadT")
 Others = ParamSpec("Others")
@@ -123,13 +123,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
             InvalidJob: the handler cannot read the payload; `path` names the field.
             TypeError: an option has an unknown name, or `conn` has an unsupported type.
         """
-        return enqueue_for(
-            self._handler,
-            conn,
-            self._handler.kind,
-            payload,
-            options,
-        )
+        return enqueue_for(self._handler, conn, self._handler.kind, payload, options)
 
     @overload
     def enqueue_many(
@@ -168,11 +162,7 @@ class JobFunction(Generic[PayloadT, Others, Returned]):
         kind = self._handler.kind
         jobs = ({"kind": kind, "payload": payload, **options} for payload in payloads)
 
-        return enqueue_many_for(
-            lambda _: self._handler,
-            conn,
-            cast("Any", jobs),
-        )
+        return enqueue_many_for(lambda _: self._handler, conn, cast("Any", jobs))
 
 
 # Type checkers cannot choose an overload for an unknown connection type.
@@ -210,12 +200,7 @@ def enqueue_for(
     """
     check_options("enqueue", options)
     given = options_for(handler, options)
-    return _enqueue(
-        conn,
-        kind,
-        checked_payload(handler, payload, given),
-        **given,
-    )
+    return _enqueue(conn, kind, checked_payload(handler, payload, given), **given)
 
 
 def options_for(handler: Registered, options: JobOptions) -> JobOptions:
@@ -294,11 +279,7 @@ def _refused(
         rule = f"the handler of {handler.kind!r} cannot read it: {name}"
         return InvalidJob("payload", rule)
 
-    faults: Any = errors(
-        include_url=False,
-        include_input=False,
-        include_context=False,
-    )
+    faults: Any = errors(include_url=False, include_input=False, include_context=False)
     path = "".join(map(_step, faults[0]["loc"]))
     secrets = secret_values(payload, handler.secret)
 

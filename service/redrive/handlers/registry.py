@@ -15,11 +15,7 @@ from typing import Any, Concatenate, TypeVar, Unpack, overload
 
 from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.handlers.declared import declare
-from redrive.handlers.function import (
-    faults_of,
-    place_of,
-    without_payload,
-)
+from redrive.handlers.function import check_runs, faults_of, place_of, without_payload
 from redrive.handlers.handler import Approval, Breaker, Death, Handler, Upgrade
 from redrive.handlers.job_function import (
     JobFunction,
@@ -31,11 +27,11 @@ from redrive.handlers.job_function import (
     plain,
 )
 from redrive.rules.attempts.policy import OnDeath, Policy, is_whole
-from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.heal import Heal
 from redrive.rules.nearest import nearest
 from redrive.rules.payloads.job_fields import JobFields, JobOptions, Payload
 from redrive.rules.payloads.limits import check_name
-from redrive.rules.scheduling.slots import CatchUp, Declaration, Schedule, declaration
+from redrive.rules.slots import CatchUp, Declaration, Schedule, declaration
 from redrive.signals import Seconds, is_duration, seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -57,7 +53,11 @@ class Handlers:
             on_dead: a function called for each job that is dead-lettered here, for
                 example to notify Sentry or a chat. An error in it does not affect the
                 job.
+
+        Raises:
+            ValueError: a call of the function would run nothing of it.
         """
+        check_runs("on_dead", on_dead)
         self._by_kind: dict[str, Handler] = {}
         self._prefixes: list[str] = []
         self.on_dead = on_dead
@@ -101,9 +101,7 @@ class Handlers:
             raise ValueError(msg)
 
         self.breakers[name] = Breaker(
-            threshold=threshold,
-            window=seconds(window),
-            cooldown=seconds(cooldown),
+            threshold=threshold, window=seconds(window), cooldown=seconds(cooldown)
         )
 
     def handle(  # noqa: PLR0913 # the options of a handler
@@ -140,7 +138,7 @@ class Handlers:
         jobs.
 
         Args:
-            kind: `^[a-z][a-z0-9_.-]{0,62}$`.
+            kind: `^[A-Za-z][A-Za-z0-9_.-]{0,62}$`.
             queue: the queue of jobs that are enqueued through the function or this
                 registry. The producer can override it.
             policy: when a failed job is retried, and when it is dead-lettered.
@@ -252,13 +250,7 @@ class Handlers:
         Raises:
             LookupError: no handler is registered for the kind.
         """
-        return enqueue_for(
-            self.known(kind),
-            conn,
-            kind,
-            payload,
-            options,
-        )
+        return enqueue_for(self.known(kind), conn, kind, payload, options)
 
     @overload
     def enqueue_many(self, conn: SyncConnection, jobs: Iterable[JobFields]) -> int: ...
@@ -302,16 +294,12 @@ class Handlers:
         Raises:
             InvalidJob, ValueError: as for `handle`.
         """
-        schedule = Schedule(
-            cron,
-            tz,
-            catch_up,
-            name=name,
-        )
+        schedule = Schedule(cron, tz, catch_up, name=name)
 
         def register(function: Function) -> Function:
             name = kind or function.__name__
             decorate = self.handle(name, schedule=schedule, **options)
+            check_runs(f"the handler of {name!r}", function)
             decorate(without_payload(function))
 
             return function
@@ -440,7 +428,4 @@ def matching(kind: str, known: Container[str], prefixes: Iterable[str]) -> str |
     """
     if kind in known:
         return kind
-    return next(
-        (prefix for prefix in prefixes if kind.startswith(prefix[:-1])),
-        None,
-    )
+    return next((prefix for prefix in prefixes if kind.startswith(prefix[:-1])), None)

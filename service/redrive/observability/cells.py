@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.samples import Sample
 
 from redrive.database.ask import ask_all
 from redrive.observability.stats import DatabaseStats, up
@@ -38,17 +37,12 @@ class CellStats:
             for family in of_cell:
                 empty = Metric(family.name, family.documentation, family.type)
                 merged = families.setdefault(family.name, empty)
-                merged.samples += _labelled(family, cell)
+                merged.samples += [
+                    sample._replace(labels={"cell": cell, **sample.labels})
+                    for sample in family.samples
+                ]
 
         return families.values()
-
-
-def _labelled(family: Metric, cell: str) -> list[Sample]:
-    """Return the samples of a family with the label `cell`."""
-    return [
-        sample._replace(labels={"cell": cell, **sample.labels})
-        for sample in family.samples
-    ]
 
 
 def _all_of(stats: DatabaseStats) -> list[Metric]:

@@ -183,27 +183,11 @@ def _dead_again(snapshot: Snapshot) -> Values:
 
 
 def _objectives(snapshot: Snapshot) -> Values:
-    """Return the thresholds of each queue: its own, or else the defaults."""
-    values: dict[Labels, float] = {}
-    own: dict[Labels, float] = {}
-
-    for queue, name, value in _queue_objectives(snapshot):
-        if queue != "*":
-            own[queue, name] = value
-            continue
-
-        for depth in snapshot.depths:
-            values[depth.queue, name] = value
-
-    return values | own
-
-
-def _queue_objectives(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
-    """Yield queue, name and value of each objective that is not about a kind."""
-    yield from snapshot.objectives
-    for objective in snapshot.kind_objectives:
-        if objective.kind == "*":
-            yield objective.queue, objective.name, objective.value
+    """Return the thresholds that queues have of their own, and the defaults of queue `*`."""
+    own = {(o.queue, o.name): o.value for o in snapshot.objectives}
+    return own | {
+        (o.queue, o.name): o.value for o in snapshot.kind_objectives if o.kind == "*"
+    }
 
 
 def _kind_objectives(snapshot: Snapshot) -> Values:
@@ -215,16 +199,14 @@ def _kind_objectives(snapshot: Snapshot) -> Values:
     }
 
 
-def _unacknowledged(snapshot: Snapshot, field: str) -> Values:
-    """Return a figure of each queue about groups that nobody acknowledged, or 0."""
-    values: dict[tuple[str, ...], float] = {}
-    for depth in snapshot.depths:
-        values[(depth.queue,)] = 0.0
-
-    for groups in snapshot.unacknowledged:
-        values[(groups.queue,)] = getattr(groups, field)
-
-    return values
+def _depths(snapshot: Snapshot) -> Values:
+    """Return the jobs of each queue, without zeros that no alert and no autoscaler needs."""
+    return {
+        (depth.queue, state): jobs
+        for depth in snapshot.depths
+        for state in STATES
+        if (jobs := getattr(depth, state)) or state in {"ready", "running"}
+    }
 
 
 FIGURES = (
@@ -238,9 +220,7 @@ FIGURES = (
         "redrive_queue_depth",
         "Jobs in the queue, by state.",
         ("queue", "state"),
-        lambda s: {
-            (d.queue, state): getattr(d, state) for d in s.depths for state in STATES
-        },
+        _depths,
     ),
     Figure(
         "redrive_queue_oldest_ready_age_seconds",
@@ -255,6 +235,24 @@ FIGURES = (
         lambda s: {(queue,): age for queue, age in s.oldest_retrying.items()},
     ),
     Figure(
+        "redrive_failing_jobs",
+        "Jobs that have failed and are retried, by category of their last failure.",
+        ("queue", "kind", "category"),
+        lambda s: {(f.queue, f.kind, f.category): f.jobs for f in s.failing.jobs},
+    ),
+    Figure(
+        "redrive_failing_since_timestamp_seconds",
+        "First failure of the cause that has most failing jobs of the kind, as Unix time.",
+        ("queue", "kind", "category", "group"),
+        lambda s: {tuple(cause[:4]): cause.since for cause in s.failing.causes},
+    ),
+    Figure(
+        "redrive_failing_behind_breaker",
+        "1 for a kind with failing jobs that wait, because this breaker is open.",
+        ("kind", "breaker"),
+        lambda s: dict.fromkeys(s.failing.behind, 1.0),
+    ),
+    Figure(
         "redrive_jobs_unhandled",
         "Due jobs of a kind that no live worker of their queue handles.",
         ("queue", "kind"),
@@ -262,15 +260,15 @@ FIGURES = (
     ),
     Figure(
         "redrive_queue_paused",
-        "1 while the queue is paused, else 0.",
+        "1 while the queue is paused.",
         ("queue",),
-        lambda s: {(d.queue,): d.paused for d in s.depths},
+        lambda s: {(d.queue,): 1.0 for d in s.depths if d.paused},
     ),
     Figure(
         "redrive_dlq_added_per_minute",
         "Dead letters added in the last full minute.",
         ("queue",),
-        lambda s: {(queue,): n for queue, n in s.added_per_minute.items()},
+        lambda s: {(queue,): n for queue, n in s.added_per_minute.items() if n},
     ),
     Figure(
         "redrive_dlq_oldest_age_seconds",
@@ -280,7 +278,7 @@ FIGURES = (
     ),
     Figure(
         "redrive_queue_objective",
-        "Alert thresholds of the queue.",
+        "Alert thresholds of the queue; `*` = all queues without one of their own.",
         ("queue", "objective"),
         _objectives,
     ),
@@ -292,7 +290,7 @@ FIGURES = (
     ),
     Figure(
         "redrive_owner",
-        "1 for the owner of the queue, or of a kind with objectives of its own.",
+        "1 for the owner of the queue, or of a kind that fails or has objectives of its own.",
         ("queue", "kind", "owner"),
         lambda s: dict.fromkeys(s.owners, 1.0),
     ),
@@ -300,13 +298,19 @@ FIGURES = (
         "redrive_dlq_unacknowledged",
         "Open dead letters of groups that nobody acknowledged.",
         ("queue",),
-        lambda s: _unacknowledged(s, "dead_letters"),
+        lambda s: {(u.queue,): u.dead_letters for u in s.unacknowledged},
     ),
     Figure(
         "redrive_dlq_unacknowledged_age_seconds",
         "How long a group has had open dead letters and no acknowledgement, at most.",
         ("queue",),
-        lambda s: _unacknowledged(s, "age_seconds"),
+        lambda s: {(u.queue,): u.age_seconds for u in s.unacknowledged},
+    ),
+    Figure(
+        "redrive_dlq_newest_group",
+        "When the newest group that nobody acknowledged opened, as Unix time.",
+        ("queue", "kind", "group"),
+        lambda s: {(g.queue, g.kind, g.group): g.opened_at for g in s.newest_groups},
     ),
     Figure(
         "redrive_circuit_breaker_state",
@@ -425,11 +429,7 @@ def by_current_queue(snapshot: Snapshot) -> Iterator[Tally]:
     for base in snapshot.bases:
         yield base
         yield Tally(
-            queue=OTHER,
-            kind=base.kind,
-            event=base.event,
-            reason=base.reason,
-            n=-base.n,
+            queue=OTHER, kind=base.kind, event=base.event, reason=base.reason, n=-base.n
         )
 
 

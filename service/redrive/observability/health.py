@@ -32,8 +32,15 @@ ACCEPTED_AT_ONCE = 64
 
 PLAIN = (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"))
 
+
+class Remark(str):
+    """Answer of a check that found no fault, but something worth to know."""
+
+    __slots__ = ()
+
+
 Checks = Callable[[], dict[str, str | None]]
-"""Name of each check -> what is wrong, or None."""
+"""Name of each check -> what is wrong, a Remark, or None."""
 
 Scope = dict[str, Any]
 Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
@@ -235,8 +242,19 @@ def _environ(scope: Scope) -> dict[str, str]:
 
 def _probed(checks: Checks) -> Answer:
     faults = checks()
-    lines = [f"{name}: {fault or 'ok'}\n" for name, fault in faults.items()]
+    lines = [f"{name}: {_answer(fault)}\n" for name, fault in faults.items()]
     text = "".join(lines)
 
-    status = 503 if any(faults.values()) else 200
-    return status, PLAIN, text.encode()
+    is_ready = all(_is_fine(fault) for fault in faults.values())
+    return 200 if is_ready else 503, PLAIN, text.encode()
+
+
+def _is_fine(fault: str | None) -> bool:
+    return not fault or isinstance(fault, Remark)
+
+
+def _answer(fault: str | None) -> str:
+    if not fault:
+        return "ok"
+
+    return f"ok; {fault}" if _is_fine(fault) else fault

@@ -19,12 +19,7 @@ def _figure(
             return {}
         return values(snapshot.health)
 
-    return Figure(
-        name=name,
-        help=about,
-        labels=labels,
-        values=shown,
-    )
+    return Figure(name=name, help=about, labels=labels, values=shown)
 
 
 HEALTH_FIGURES = (
@@ -45,6 +40,16 @@ HEALTH_FIGURES = (
         "Transactions since vacuum's horizon, by what holds it back.",
         ("holder",),
         lambda h: {(holder,): age for holder, age in h.horizons.items()},
+    ),
+    _figure(
+        "redrive_pg_long_transaction_age_seconds",
+        "Age of the oldest transaction that holds back vacuum, if above five minutes.",
+        ("session", "login", "application"),
+        lambda h: {
+            (t.session, t.login, t.application): t.seconds
+            for t in [h.oldest_transaction]
+            if t is not None
+        },
     ),
     _figure(
         "redrive_pg_freeze_age",
@@ -111,6 +116,12 @@ HEALTH_FIGURES = (
         "Share of the sequence's values that is used.",
         ("sequence",),
         lambda h: {(name,): share for name, share in h.sequences.items()},
+    ),
+    _figure(
+        "redrive_names_used_ratio",
+        "Share of the allowed names of queues, or of kinds, that is in use.",
+        ("names",),
+        lambda h: {(n.what,): n.used / max(n.allowed, 1) for n in h.names},
     ),
     _figure(
         "redrive_limit_oldest_wait_seconds",

@@ -18,7 +18,6 @@ from redrive.observability.tracebacks import DIM, RESET, traceback_lines
 from redrive.rules.attempts.failure import describe
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.payloads.redact import secrets_of_environment
-from redrive.rules.rows import Fields
 
 FAILURE = "failure"
 """Name of the extra that holds a failure's record.
@@ -53,15 +52,6 @@ def _event(record: logging.LogRecord) -> str:
 
     line = " ".join((f"{level:7}", event, *fields))
     return line.rstrip()
-
-
-def _summary(failure: Fields) -> dict[str, str]:
-    """Return the fields of a failure that a JSON log line has."""
-    return {
-        "error_class": failure["error_class"],
-        "message": failure["message"][:MAX_MESSAGE],
-        "fingerprint": failure["fingerprint"],
-    }
 
 
 class _Formatter(logging.Formatter):
@@ -100,7 +90,11 @@ class JsonFormatter(_Formatter):
 
         failure = getattr(record, FAILURE, None)
         if failure is not None:
-            line |= _summary(failure)
+            line |= {
+                "error_class": failure["error_class"],
+                "message": failure["message"][:MAX_MESSAGE],
+                "fingerprint": failure["fingerprint"],
+            }
         if record.exc_info:
             line["exception"] = "\n".join(self._traceback(record))
 
@@ -142,15 +136,8 @@ def _formatter(log_format: str | None) -> logging.Formatter:
     chosen = log_format or ("console" if sys.stderr.isatty() else "json")
     secrets = secrets_of_environment(os.environ)
     if chosen == "console":
-        return ConsoleFormatter(secrets, colours=_has_colours())
+        # no-color.org
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        return ConsoleFormatter(secrets, colours=(sys.stderr.isatty() and not is_plain))
 
     return JsonFormatter(secrets)
-
-
-def _has_colours() -> bool:
-    """Return True if stderr is a terminal with colours.
-
-    NO_COLOR (no-color.org) turns them off.
-    """
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stderr.isatty() and not is_plain

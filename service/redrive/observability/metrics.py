@@ -43,19 +43,7 @@ CALL_BUCKETS = (
     5,
     10,
 )
-DEATH_BUCKETS = (
-    1,
-    10,
-    60,
-    300,
-    900,
-    3600,
-    14_400,
-    43_200,
-    86_400,
-    259_200,
-    604_800,
-)
+DEATH_BUCKETS = (1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800)
 """From a second to a week."""
 
 MAX_LABEL_SETS = 5_000
@@ -207,9 +195,7 @@ class Histogram:
     def collect(self) -> Iterator[Metric]:
         """Yield the family as it is now."""
         family = HistogramMetricFamily(
-            self.name,
-            self.documentation,
-            labels=self.labels,
+            self.name, self.documentation, labels=self.labels
         )
 
         # A copy, as in Counter.
@@ -336,14 +322,13 @@ class Metrics:
         )
 
         self.up = Gauge(
-            name="redrive_worker_up",
-            documentation="1 for each queue this worker serves ('*' means all).",
+            "redrive_worker_up",
+            "1 for each queue this worker serves ('*' means all).",
             labels=("queue",),
         )
         self.timeout = Gauge(
-            name="redrive_queue_timeout_seconds",
-            documentation="Longest timeout of an attempt among this worker's jobs,"
-            " 0 for none.",
+            "redrive_queue_timeout_seconds",
+            "Longest timeout of an attempt among this worker's jobs, 0 for none.",
             labels=("queue",),
         )
         self.draining = Gauge(
@@ -352,8 +337,10 @@ class Metrics:
         )
 
 
-def exchange_age(read: Callable[[], float]) -> Callable[[], Iterable[Metric]]:
-    """Return the source of the exchange's age, which is read at each scrape.
+def exchange_figures(
+    age: Callable[[], float], slowdown: Callable[[], float]
+) -> Callable[[], Iterable[Metric]]:
+    """Return the source of the exchange's age and slowdown, read at each scrape.
 
     The loop that sets the other gauges may be the part that hangs.
     """
@@ -363,7 +350,13 @@ def exchange_age(read: Callable[[], float]) -> Callable[[], Iterable[Metric]]:
             "redrive_worker_exchange_age_seconds",
             "Time since the last successful exchange of this worker with the database; near 0"
             " while it has nothing to send and no free slots.",
-            read(),
+            age(),
+        )
+        yield GaugeMetricFamily(
+            "redrive_worker_exchange_slowdown_ratio",
+            "How often their usual duration the recent exchanges of this worker take; 1 while"
+            " they take less than 0.1 s or less than ten times that.",
+            slowdown(),
         )
 
     return collect

@@ -26,6 +26,9 @@ _SERIES: LiteralString = """
     select at, queue, kind, enqueued, completed, failed, retried, died, redriven,
            duration, wait
     from redrive.read_series_v1(%s, %s, %s, %s, %s, %s, %s, %s)"""
+_UNRECORDED: LiteralString = """
+    select at, queue, kind, enqueued, completed, failed, retried, died, redriven
+    from redrive.unrecorded_v1(%s, %s, %s, %s, %s, %s, %s)"""
 _QUEUES: LiteralString = """
     select at, queue, minutes, backlog, running, workers
     from redrive.read_queue_series_v1(%s, %s, %s, %s, %s)"""
@@ -116,6 +119,24 @@ def read_series(  # noqa: PLR0913 # each one selects rows or sums
         return cursor.execute(_SERIES, asked).fetchall()
 
 
+def read_unrecorded(  # noqa: PLR0913 # as of read_series
+    conn: Connection,
+    period: Period,
+    queue: str | None = None,
+    kind: str | None = None,
+    *,
+    by_queue: bool = False,
+    by_kind: bool = False,
+) -> list[Point]:
+    """Return what has happened since the last recorded minute, if that is in the period.
+
+    The arguments have the same meaning as in `read_series`. Times of jobs are not known yet.
+    """
+    asked = (*period, queue, kind, by_queue, by_kind)
+    with conn.cursor(row_factory=args_row(Point)) as cursor:
+        return cursor.execute(_UNRECORDED, asked).fetchall()
+
+
 def each_point(
     conn: Connection, period: Period, queue: str | None = None, kind: str | None = None
 ) -> Iterator[Point]:
@@ -128,14 +149,7 @@ def each_point(
     for since in slices.starts():
         until = min(since + slices.step, period.until)
         part = period._replace(since=since, until=until)
-        yield from read_series(
-            conn,
-            part,
-            queue,
-            kind,
-            by_queue=True,
-            by_kind=True,
-        )
+        yield from read_series(conn, part, queue, kind, by_queue=True, by_kind=True)
 
 
 def read_queues(
@@ -151,7 +165,7 @@ def read_queues(
 
 
 def listed(point: Point) -> Row:
-    """Return a point as the command line and the API show it; times are seconds."""
+    """Return a point as the API shows it; times are seconds."""
     return {
         "at": point.at.astimezone(UTC),
         "queue": point.queue,

@@ -68,6 +68,15 @@ class Unacknowledged(NamedTuple):
     age_seconds: float
 
 
+class NewestGroup(NamedTuple):
+    """Group of a queue that opened last (Unix time) and that nobody acknowledged."""
+
+    queue: str
+    kind: str
+    group: str
+    opened_at: float
+
+
 class Limit(NamedTuple):
     """Use of a limit; `customer:*` stands for all its keys, which share no slots."""
 
@@ -114,6 +123,40 @@ class Unhandled(NamedTuple):
     jobs: int
 
 
+class FailingJobs(NamedTuple):
+    """Jobs of a kind that have failed and are retried, by category of their failure."""
+
+    queue: str
+    kind: str
+    category: str
+    jobs: int
+
+
+class FailingCause(NamedTuple):
+    """Cause of most failing jobs of a kind. `since`: its first failure, as Unix time."""
+
+    queue: str
+    kind: str
+    category: str
+    group: str
+    since: float
+
+
+class Behind(NamedTuple):
+    """Kind with failing jobs that wait, because a breaker is open."""
+
+    kind: str
+    breaker: str
+
+
+class Failing(msgspec.Struct, frozen=True):
+    """Result of `redrive.failing_figures_v1`."""
+
+    jobs: list[FailingJobs] = []
+    causes: list[FailingCause] = []
+    behind: list[Behind] = []
+
+
 class Connections(msgspec.Struct, array_like=True, frozen=True):
     """Used and available connections; `scope` is `server` or `database`."""
 
@@ -158,6 +201,26 @@ class Slot(msgspec.Struct, array_like=True, frozen=True):
     kept_bytes: float
 
 
+class Names(msgspec.Struct, array_like=True, frozen=True):
+    """Used and allowed names; `what` is `queues` or `kinds`."""
+
+    what: str
+    used: int
+    allowed: int
+
+
+class LongTransaction(msgspec.Struct, frozen=True, array_like=True):
+    """Transaction that has held vacuum back for long.
+
+    `session`: its process id, or the name of a prepared transaction.
+    """
+
+    session: str
+    login: str
+    application: str
+    seconds: float
+
+
 class Health(msgspec.Struct, frozen=True):
     """Result of `redrive.health_v1`.
 
@@ -179,6 +242,8 @@ class Health(msgspec.Struct, frozen=True):
     limits: dict[str, float]
     campaigns: dict[str, float]
     heals_aborted: int
+    names: list[Names] = []
+    oldest_transaction: LongTransaction | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -211,4 +276,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     kind_objectives: list[KindObjective] = []
     owners: list[Owner] = []
     unacknowledged: list[Unacknowledged] = []
+    newest_groups: list[NewestGroup] = []
     health: Health | None = None
+    failing: Failing = Failing()

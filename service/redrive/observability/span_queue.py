@@ -49,11 +49,7 @@ class SpanQueue(SpanProcessor):
         It is a flag because it is read before every job.
         """
 
-        self._thread = threading.Thread(
-            target=self._run,
-            name="spans",
-            daemon=True,
-        )
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:

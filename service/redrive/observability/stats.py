@@ -111,7 +111,13 @@ class DatabaseStats:
 
         if body is not None:
             snapshot = self._decode(body)
-            yield _duration(time.monotonic() - began)
+            about = "How long reading the database's figures took."
+            yield _gauge(
+                "redrive_stats_duration_seconds",
+                about=about,
+                labels=(),
+                values={(): (time.monotonic() - began)},
+            )
             yield from _gauges(snapshot)
             yield from _totals(snapshot)
 
@@ -129,16 +135,6 @@ class DatabaseStats:
         # The age is null until there is a first snapshot.
         is_recent = row.age is not None and row.age < STALE_SECONDS
         return row.body if is_recent else None
-
-
-def _duration(seconds: float) -> Metric:
-    about = "How long reading the database's figures took."
-    return _gauge(
-        "redrive_stats_duration_seconds",
-        about=about,
-        labels=(),
-        values={(): seconds},
-    )
 
 
 def _gauges(snapshot: Snapshot) -> Iterator[Metric]:
@@ -169,12 +165,7 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
 def up(*, is_up: bool) -> Metric:
     """Return the metric that says whether the following figures could be read."""
     about = "1 if the database's figures could be read, else 0."
-    return _gauge(
-        "redrive_stats_up",
-        about=about,
-        labels=(),
-        values={(): is_up},
-    )
+    return _gauge("redrive_stats_up", about=about, labels=(), values={(): is_up})
 
 
 def _counter(total: Total, values: Values) -> Metric:
@@ -184,11 +175,7 @@ def _counter(total: Total, values: Values) -> Metric:
     that, and every process exports the same. If the old values were kept, new deaths
     would be hidden until the counter has passed them.
     """
-    family = CounterMetricFamily(
-        total.name,
-        total.help,
-        labels=tuple(total.labels),
-    )
+    family = CounterMetricFamily(total.name, total.help, labels=tuple(total.labels))
     for labels, value in values.items():
         family.add_metric(labels, value)
 

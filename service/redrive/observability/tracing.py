@@ -59,8 +59,7 @@ def set_up() -> "Tracing":
     spans = _exporting_queue()
     ours = Resource({"service.name": "redrive", "service.version": version("redrive")})
     provider = TracerProvider(
-        resource=ours.merge(OTELResourceDetector().detect()),
-        shutdown_on_exit=False,
+        resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
     )
     provider.add_span_processor(spans)
 
@@ -253,9 +252,7 @@ def sending(queue: str, kind: str, headers: Fields) -> Iterator[Fields]:
     tracer = trace.get_tracer("redrive")
 
     with tracer.start_as_current_span(
-        f"send {queue}",
-        kind=producer,
-        attributes=attributes,
+        f"send {queue}", kind=producer, attributes=attributes
     ) as span:
         yield {**headers, "traceparent": traceparent(span)}
 

@@ -83,7 +83,7 @@ class Period(NamedTuple):
 
     @property
     def span(self) -> int:
-        """What has to be read: rows of 1 or of 60 minutes."""
+        """Span to read: rows of 1 or of 60 minutes."""
         return 60 if self.step >= HOUR else 1
 
     def starts(self) -> Iterator[datetime]:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Unpack, cast
 
@@ -14,6 +14,7 @@ from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
 from redrive.enqueue import enqueue
 from redrive.handlers import Handlers, decode_object
+from redrive.handlers.dump import dump_model
 from redrive.handlers.job_function import options_for
 from redrive.rules.attempts.settlement import (
     Complete,
@@ -30,7 +31,6 @@ from redrive.rules.payloads.job_fields import (
     check_options,
     fields_of_call,
 )
-from redrive.rules.payloads.reveal import dump_model
 from redrive.testing.past import Past
 from redrive.worker.protocol import (
     Checkpoint,
@@ -43,9 +43,9 @@ from redrive.worker.protocol import (
     Work,
     report_of,
 )
-from redrive.worker.runner.attempt import Attempt
-from redrive.worker.runner.deadlines import cancel_overdue
-from redrive.worker.runner.services import Services
+from redrive.worker.run.attempt import Attempt
+from redrive.worker.run.deadlines import Clock
+from redrive.worker.run.services import Services
 
 Answer = TypeVar("Answer")
 
@@ -120,13 +120,7 @@ def run(  # noqa: PLR0913 # keywords
     """
     check_options("run", options)
     work = run_async(
-        handlers,
-        kind,
-        payload,
-        attempt=attempt,
-        conn=conn,
-        past=past,
-        **options,
+        handlers, kind, payload, attempt=attempt, conn=conn, past=past, **options
     )
     return in_new_loop(work, "run_async")
 
@@ -155,12 +149,7 @@ async def run_async(  # noqa: PLR0913 # keywords
         given = _with_headers(given, past)
 
     stored = dump_model(payload)
-    fields = fields_of_call(
-        "run_async",
-        kind=kind,
-        payload=stored,
-        options=given,
-    )
+    fields = fields_of_call("run_async", kind=kind, payload=stored, options=given)
     job = check_job(fields)
 
     number = 1
@@ -177,12 +166,7 @@ async def run_async(  # noqa: PLR0913 # keywords
     batch = Jobs(worker, [job["queue"]], [work])
 
     with past.restored():
-        return await attempt_of(
-            handlers,
-            batch,
-            conn,
-            seed=past.seed_of_job,
-        )
+        return await attempt_of(handlers, batch, conn, seed=past.seed_of_job)
 
 
 def _with_headers(options: JobOptions, past: Past) -> JobOptions:
@@ -262,12 +246,7 @@ async def attempt_of(
     handlers: Handlers, batch: Jobs, conn: Any = None, *, seed: str | None = None
 ) -> Outcome:
     """Run the only job of a batch; it is claimed on `conn`, if given."""
-    settlement, effects = await settle_attempt(
-        handlers,
-        batch,
-        conn,
-        seed=seed,
-    )
+    settlement, effects = await settle_attempt(handlers, batch, conn, seed=seed)
     return _outcome(settlement, effects)
 
 
@@ -294,34 +273,20 @@ async def settle_attempt(
         sent.append(message)
         if isinstance(message, Checkpoint):
             kept = CheckpointKept(
-                message.id,
-                message.deliveries,
-                message.n,
-                is_kept=True,
+                message.id, message.deliveries, message.n, is_kept=True
             )
             # Answer later: `checkpoint` holds the lock that `answered` takes.
             loop.call_soon_threadsafe(services.notes.answered, kept)
 
     loop = asyncio.get_running_loop()
-    services = Services(
-        handlers,
-        1,
-        send,
-        where={},
-        leaves_open=conn is not None,
-    )
+    services = Services(handlers, send, where={}, leaves_open=conn is not None)
     services.seed = seed
     services.on_error = on_error
 
     with contextlib.closing(services):
         settlement = await _settlement_of(services, batch, conn)
 
-    return settlement, _side_effects(sent)
-
-
-def _side_effects(sent: Iterable[object]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the side effects among the messages that an attempt sent."""
-    return [
+    return settlement, [
         (message.what, msgspec.json.decode(message.detail))
         for message in sent
         if isinstance(message, SideEffect)
@@ -331,20 +296,15 @@ def _side_effects(sent: Iterable[object]) -> list[tuple[str, dict[str, Any]]]:
 async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settlement:
     """Run the attempt within its timeout, and return its settlement."""
     (work,) = batch.rows
-    task = cast("asyncio.Task[Any]", asyncio.current_task())
-    attempt = Attempt(
-        services,
-        task,
-        batch,
-        work,
-        time.monotonic_ns(),
-    )
-    clock = asyncio.create_task(cancel_overdue([attempt]))
+    attempt = Attempt(services, batch, work, time.monotonic_ns())
+    attempt.task = cast("asyncio.Task[Any]", asyncio.current_task())
+    clock = Clock(asyncio.get_running_loop(), [attempt])
+    clock.start()
 
     try:
         settlement = await attempt.run()
     finally:
-        clock.cancel()
+        clock.stop()
 
     if attempt.completed_by_handler and await _has_completed(conn, work, settlement):
         settlement = None
@@ -355,15 +315,11 @@ async def _settlement_of(services: Services, batch: Jobs, conn: Any) -> Settleme
 async def _has_completed(conn: Any, work: Work, settlement: NotComplete | None) -> bool:
     """Return True if the handler completed the job itself, even if it raised later."""
     if conn is None:  # without a connection the commit is assumed
-        return _is_not_committed(settlement)
+        return (
+            isinstance(settlement, Retry | DeadLetter)
+            and settlement.failure.error_class == "NotCommitted"
+        )
     return not await answer(sql_drivers.scalar(conn, IS_LEFT, (work.id,), bool))
-
-
-def _is_not_committed(settlement: NotComplete | None) -> bool:
-    return (
-        isinstance(settlement, Retry | DeadLetter)
-        and settlement.failure.error_class == "NotCommitted"
-    )
 
 
 def _failure(report: Report) -> dict[str, Any]:

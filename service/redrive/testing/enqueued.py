@@ -59,12 +59,7 @@ def assert_enqueued(
     wanted = dict(payload or {})
 
     def the_one(text: str) -> dict[str, Any]:
-        return _the_one(
-            _read(text),
-            kind,
-            wanted,
-            fields,
-        )
+        return _the_one(_read(text), kind, wanted, fields)
 
     return sql_drivers.scalar(conn, ENQUEUED, (kind, kind), the_one)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from redrive.database.drivers import SyncConnection
 from redrive.handlers import Handlers
-from redrive.rules.scheduling.slots import Declaration, slots_after
+from redrive.rules.slots import Declaration, slots_after
 from redrive.testing.attempt import Outcome, run
 
 

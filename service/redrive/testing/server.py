@@ -30,9 +30,7 @@ def postgres(version: int = NEWEST) -> Iterator[str]:
     """
     home = Path(tempfile.mkdtemp(prefix="redrive-testing-"))
     server = EmbeddedPostgres(
-        home,
-        version,
-        settings={**UNSAFE, "cluster_name": THROWAWAY},
+        home, version, settings={**UNSAFE, "cluster_name": THROWAWAY}
     )
 
     with guarded(home, version):

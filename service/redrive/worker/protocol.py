@@ -19,9 +19,9 @@ from redrive.rules.attempts.settlement import (
     Release,
     Retry,
 )
-from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.heal import Heal
 from redrive.rules.model import Claimed
-from redrive.rules.scheduling.slots import Declaration
+from redrive.rules.slots import Declaration
 
 
 class Work(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -57,6 +57,7 @@ class Extras(msgspec.Struct, frozen=True):
     streak: int = 0
     fingerprint: str | None = None
     redrives: int = 0
+    source: str | None = None
     tenant: str | None = None
     headers: dict[str, Any] = {}
     idempotency_key: str | None = None
@@ -78,6 +79,7 @@ class _Facts(msgspec.Struct, frozen=True):
     streak: int = 0
     fingerprint: str | None = None
     redrives: int = 0
+    source: str | None = None
     expires_in: float | None = None
     retried_for: float | None = None
 
@@ -112,6 +114,7 @@ def read_extras(text: str | None) -> Extras:
         streak=facts.streak,
         fingerprint=facts.fingerprint,
         redrives=facts.redrives,
+        source=facts.source,
         expires_in=facts.expires_in,
         retried_for=facts.retried_for,
     )
@@ -333,12 +336,19 @@ class Unstarted(msgspec.Struct, array_like=True, tag="unstarted"):
     ids: list[int]
 
 
+class Leaving(msgspec.Struct, array_like=True, tag="leaving"):
+    """Up: the runner starts nothing more, because something in its process is broken."""
+
+    why: str
+
+
 Down = Jobs | Stop | Died | OpenBreakers | CancelJob | CheckpointKept | Suspended
 Up = (
     Hello
     | Done
     | Ended
     | Unstarted
+    | Leaving
     | SideEffect
     | Observed
     | Checkpoint
@@ -381,24 +391,13 @@ def report_of(  # noqa: PLR0913 # a record
 
     match settlement:
         case Retry(failure=failure, delay=delay):
-            return _failed(
-                report,
-                settlement,
-                str(failure.category),
-                delay,
-            )
+            return _failed(report, settlement, str(failure.category), delay)
 
         case DeadLetter(reason=reason):
             return _failed(report, settlement, str(reason))
 
         case Release(why=why, delay=delay, at=at):
-            return replace(
-                report,
-                delay=delay,
-                run_at=at,
-                refund=True,
-                reason=why,
-            )
+            return replace(report, delay=delay, run_at=at, refund=True, reason=why)
 
         case Cancel():
             return report

@@ -8,6 +8,8 @@ kills its process takes no neighbour's success with it.
 |---|---|
 | taken | how many of the jobs sent to this runner it has taken off its list |
 | done | how many it has completed |
+| beats | counts up several times a second while its event loop works |
+| halt | not 0 = it must start no more jobs |
 | slots | job id (0 = idle), deliveries, start in monotonic nanoseconds, for each |
 | ring | id and deliveries of the last completed jobs |
 """
@@ -17,7 +19,7 @@ import os
 from typing import NamedTuple
 
 WORD = 8
-TAKEN, DONE, SLOTS = 0, 1, 2
+TAKEN, DONE, BEATS, HALT, SLOTS = range(5)
 """Offsets in words. A word is written whole: a reader sees the old or the new one."""
 
 RING = 4_096
@@ -56,8 +58,8 @@ class SharedState:
         self._starts = 0
         self._completions = 0
 
-    def start(self, slot: int, job: int, deliveries: int, now_ns: int) -> None:
-        """Runner: start the next job of the list in a slot.
+    def start(self, slot: int, job: int, deliveries: int, now_ns: int) -> bool:
+        """Runner: start the next job of the list in a slot. Returns False if halted.
 
         Its id is written last. Otherwise, a runner that is stopped between the id and
         the start would show a job that started with the one before it.
@@ -66,9 +68,17 @@ class SharedState:
         at = SLOTS + 3 * slot
         self._starts += 1
         words[TAKEN] = self._starts
+        # Look only now. The supervisor reads `taken` after it has written `halt`, so
+        # one of both sees what the other has written.
+        if words[HALT]:
+            self._starts -= 1
+            words[TAKEN] = self._starts
+            return False
+
         words[at + 1] = deliveries
         words[at + 2] = now_ns
         words[at] = job
+        return True
 
     def complete(self, slot: int, job: int, deliveries: int) -> None:
         """Runner: note that a slot's job is completed, and that the slot is idle.
@@ -87,6 +97,19 @@ class SharedState:
     def clear(self, slot: int) -> None:
         """Runner: note that a slot is idle, and that its job was not completed."""
         self._words[SLOTS + 3 * slot] = 0
+
+    def beat(self) -> None:
+        """Runner: show that the event loop works."""
+        self._words[BEATS] += 1
+
+    @property
+    def beats(self) -> int:
+        """Supervisor: a number that changes while the event loop works."""
+        return self._words[BEATS]
+
+    def halt(self) -> None:
+        """Either: let no more jobs start."""
+        self._words[HALT] = 1
 
     @property
     def taken(self) -> int:
@@ -127,6 +150,11 @@ class SharedState:
 
 def _unnamed_file(size: int) -> int:
     """Return a descriptor of a new file without a name."""
+    if hasattr(os, "memfd_create"):  # Linux; it needs no writable directory
+        fd = os.memfd_create("redrive")
+        os.ftruncate(fd, size)
+        return fd
+
     import tempfile  # noqa: PLC0415 # a runner makes none
 
     with tempfile.TemporaryFile() as file:

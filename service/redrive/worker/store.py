@@ -15,10 +15,10 @@ from psycopg.types.json import Jsonb
 
 from redrive.database.arrays import Texts
 from redrive.database.rows import column, records, value
-from redrive.rules.dead_letters.heal import Heal
-from redrive.rules.scheduling.slots import Declaration
-from redrive.worker.exchange import Lane
+from redrive.rules.heal import Heal
+from redrive.rules.slots import Declaration
 from redrive.worker.protocol import Dependency, Sampled, SideEffect
+from redrive.worker.round_trip import Lane
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -71,6 +71,7 @@ KEYS_AT_A_TIME = 1000
 
 BATCHES_AT_A_TIME = 20
 CANCELLATIONS_AT_A_TIME = 1000
+HELD_AT_A_TIME = 1000
 
 WorkerSideEffect = tuple[int, SideEffect]
 """Identity that holds a job, and what its handler reported."""
@@ -223,8 +224,7 @@ def is_any_due(
 def known_queues(conn: Connection) -> list[str]:
     """Return the queues that ever had a job or a setting."""
     return column(
-        conn,
-        "select queue from redrive.totals union select queue from redrive.queues",
+        conn, "select queue from redrive.totals union select queue from redrive.queues"
     )
 
 
@@ -305,21 +305,17 @@ def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
     )
     redrives = {kind: terms._asdict() for kind, terms in worker.redrives.items()}
     conn.execute(
-        "select redrive.declare_redrives_v1(%s::text[], %s)",
-        (kinds, Jsonb(redrives)),
+        "select redrive.declare_redrives_v1(%s::text[], %s)", (kinds, Jsonb(redrives))
     )
 
 
 def _declare_heals(conn: Connection, version: str, heals: Mapping[str, Heal]) -> None:
     declared = {kind: asdict(heal) for kind, heal in heals.items()}
-    conn.execute(
-        "select redrive.say_heals_v1(%s, %s)",
-        (version, Jsonb(declared)),
-    )
+    conn.execute("select redrive.say_heals_v1(%s, %s)", (version, Jsonb(declared)))
 
 
 class Beaten(NamedTuple):
-    """What a heartbeat has found.
+    """Findings of a heartbeat.
 
     Attributes:
         alive: the identities that are still alive.
@@ -347,12 +343,7 @@ def beat(
     found = conn.execute(_BEAT, sent, prepare=True).fetchone()
     alive, others, place, late = found or ((), 0, 0, 0.0)
 
-    return Beaten(
-        alive=set(alive),
-        others=others,
-        place=place,
-        late=late,
-    )
+    return Beaten(alive=set(alive), others=others, place=place, late=late)
 
 
 def beat_only(
@@ -408,12 +399,7 @@ def run_alone(conn: Connection, worker: int, job: int | None) -> float | None:
     Returns after how many seconds it has outlasted its crashes; None if the worker was
     declared lost.
     """
-    return value(
-        conn,
-        "select redrive.run_alone_v1(%s, %s)",
-        worker,
-        job,
-    )
+    return value(conn, "select redrive.run_alone_v1(%s, %s)", worker, job)
 
 
 class Retired(NamedTuple):
@@ -429,13 +415,7 @@ def retire(conn: Connection, worker: int, known: Iterable[int] = ()) -> Retired:
     An identity that holds no more jobs is forgotten.
     """
     statement = "select released, is_over from redrive.retire_v1(%s, %s::bigint[])"
-    (retired,) = records(
-        conn,
-        Retired,
-        statement,
-        worker,
-        list(known),
-    )
+    (retired,) = records(conn, Retired, statement, worker, list(known))
     return retired
 
 
@@ -447,10 +427,7 @@ def forgive(conn: Connection, held: Sequence[tuple[int, int]]) -> list[int]:
     ids = [job for job, _ in held]
     deliveries = [n for _, n in held]
     return column(
-        conn,
-        "select redrive.forgive_v1(%s::bigint[], %s::int[])",
-        ids,
-        deliveries,
+        conn, "select redrive.forgive_v1(%s::bigint[], %s::int[])", ids, deliveries
     )
 
 
@@ -500,15 +477,10 @@ def advance_floors(conn: Connection) -> None:
 def rescue(conn: Connection, ttl: float) -> Rescued:
     """Take jobs back from workers silent for their own ttl, else for `ttl` seconds."""
     row = conn.execute(
-        "select * from redrive.rescue_v1(%s * interval '1 second')",
-        (ttl,),
+        "select * from redrive.rescue_v1(%s * interval '1 second')", (ttl,)
     ).fetchone()
     if row is None:
-        return Rescued(
-            workers=0,
-            jobs=0,
-            dead=0,
-        )
+        return Rescued(workers=0, jobs=0, dead=0)
 
     return Rescued(*row)
 
@@ -586,13 +558,7 @@ def count_times(conn: Connection, measured: Sequence[Measured]) -> None:
     waits = [_int_array(one.waits) for one in measured]
 
     conn.execute(
-        _COUNT_TIMES,
-        (
-            Texts(queues),
-            Texts(kinds),
-            Texts(durations),
-            Texts(waits),
-        ),
+        _COUNT_TIMES, (Texts(queues), Texts(kinds), Texts(durations), Texts(waits))
     )
 
 
@@ -610,10 +576,7 @@ def keep_samples(conn: Connection, samples: Sequence[Sampled]) -> int:
     kinds = Texts([s.kind for s in samples])
     facts = Texts([s.facts for s in samples])
     return value(
-        conn,
-        "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])",
-        kinds,
-        facts,
+        conn, "select redrive.keep_samples_v1(%s::text[], %s::jsonb[])", kinds, facts
     )
 
 
@@ -631,9 +594,17 @@ def tend_limits(conn: Connection) -> int:
     Returns their number. Full steps mean that there are more.
     """
     return _in_steps(
-        lambda: value(conn, _TEND_LIMITS, KEYS_AT_A_TIME),
-        full=WOKEN_AT_A_TIME,
+        lambda: value(conn, _TEND_LIMITS, KEYS_AT_A_TIME), full=WOKEN_AT_A_TIME
     )
+
+
+def hold_failing(conn: Connection) -> int:
+    """Hold the failing jobs of held groups, and release the others, in short steps.
+
+    Returns their number.
+    """
+    step = "select redrive.hold_failing_v1(%s)"
+    return _in_steps(lambda: value(conn, step, HELD_AT_A_TIME), full=HELD_AT_A_TIME)
 
 
 def end_cancellations(conn: Connection) -> int:
@@ -648,8 +619,7 @@ def fold_batches(conn: Connection) -> int:
     """Find batches that have ended, in short steps. Returns how many it looked at."""
     step = "select redrive.fold_batches_v1(%s)"
     return _in_steps(
-        lambda: value(conn, step, BATCHES_AT_A_TIME),
-        full=BATCHES_AT_A_TIME,
+        lambda: value(conn, step, BATCHES_AT_A_TIME), full=BATCHES_AT_A_TIME
     )
 
 

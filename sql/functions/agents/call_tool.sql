@@ -30,7 +30,7 @@ begin
     refused := case when b.calls >= most_calls then 'calls'
                     when tool like 'propose%' and b.proposals >= most_proposals then 'proposals'
                end;
-    is_first := case refused when 'calls' then b.calls = most_calls
+    is_first := case refused when 'calls' then b.calls = greatest(most_calls, 0)
                              when 'proposals' then b.proposals = most_proposals
                              else true end;
     if not is_first then

@@ -3,7 +3,7 @@
 -- in:    detail: see redrive.proposals. A patch may only add, remove and replace: the other
 --        operations compare or copy values of a payload, and so could reveal them
 -- out:   the id of the proposal
--- errors: RD001 'patch: rule', 'proposal: rule'
+-- errors: RD001 'patch: rule', 'seconds: rule', 'proposal: rule'
 create or replace function redrive.propose_v1(
     action text, agent text, person text, why text, detail jsonb)
 returns bigint
@@ -14,6 +14,7 @@ as $$
 #variable_conflict use_variable
 declare
     most constant int := 5000;       -- of one login in a day
+    most_bytes constant int := 16384;
     proposer text := redrive.agent_name_v1(agent, person);
     made bigint;
 begin
@@ -23,6 +24,14 @@ begin
                    where (o ->> 'op' in ('add', 'remove', 'replace')) is not true)) then
         raise exception using errcode = 'RD001',
             message = 'patch: must be a list of add, remove and replace';
+    end if;
+    if octet_length((detail -> 'patch')::text) > most_bytes then
+        raise exception using errcode = 'RD001', message = format(
+            'patch: must have at most %s bytes, because a person has to read it', most_bytes);
+    end if;
+    if action = 'mute' and (detail ->> 'seconds')::float8 between 1 and 31536000 is not true then
+        raise exception using errcode = 'RD001',
+            message = 'seconds: must lie between 1 and a year of them';
     end if;
     if (select count(*) from redrive.proposals p
         where p.login = session_user and p.created_at > clock_timestamp() - interval '1 day')

@@ -10,11 +10,10 @@ begin
     case name
     when 'purge' then lock table redrive.purge_lock in exclusive mode nowait;
     when 'redrive' then lock table redrive.redrive_lock in exclusive mode nowait;
-    when 'move' then lock table redrive.move_lock in exclusive mode nowait;
     when 'reencrypt' then lock table redrive.reencrypt_lock in exclusive mode nowait;
     else
         raise exception using errcode = 'RD001',
-            message = 'name: must be purge, redrive, reencrypt or move';
+            message = 'name: must be purge, redrive or reencrypt';
     end case;
     return true;
 exception when lock_not_available then

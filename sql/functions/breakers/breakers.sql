@@ -88,9 +88,10 @@ begin
             if b.state <> before then
                 notify redrive;
             end if;
-            if b.state <> before and b.state in ('open', 'closed') then
+            if b.state <> before then
                 insert into redrive.marks (what, name, kinds)
-                values ('breaker ' || b.state, b.name, redrive.kinds_behind_v1(b.name));
+                values ('breaker ' || replace(b.state, '_', '-'), b.name,
+                        redrive.kinds_behind_v1(b.name));
             end if;
         end if;
         name := seen.name;

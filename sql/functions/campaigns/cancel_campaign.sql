@@ -1,7 +1,7 @@
 -- cancel_campaign: end a campaign, and take back the released jobs that no worker has begun.
 -- Jobs that are running or were tried end as usual and are still counted. Audited.
 -- out:   how many jobs were taken back
--- errors: RD001 'campaign: rule'
+-- errors: RD001 'campaign ID: rule'
 -- locks: the campaign, then as take_back
 create or replace function redrive.cancel_campaign_v1(campaign bigint, actor text, why text)
 returns int
@@ -20,7 +20,7 @@ begin
        or c.state not in ('planned', 'waiting', 'canary', 'ramp', 'running', 'paused', 'aborted')
     then
         raise exception using errcode = 'RD001', message = format(
-            'campaign: %s is %s; only a campaign that has not ended can be cancelled',
+            'campaign %s is %s; only a campaign that has not ended can be cancelled',
             cancel_campaign_v1.campaign, coalesce(c.state, 'not found'));
     end if;
     taken := redrive.take_back_v1(c.id, array(

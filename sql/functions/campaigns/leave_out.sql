@@ -3,7 +3,7 @@
 -- campaign's steps pass over it.
 -- in:    places: the column n of each; causes: the cause of each, which quotes no payload
 -- out:   how many were marked; a dead letter that was marked before is not counted again
--- errors: RD001 'plan: rule'
+-- errors: RD001 'plan: rule', also if another login made the plan
 -- locks: the campaign
 -- plan:  campaign_jobs_pkey
 create or replace function redrive.leave_out_v1(plan bigint, places int[], causes text[])
@@ -22,6 +22,10 @@ declare
 begin
     select * into c from redrive.campaigns o
     where o.id = leave_out_v1.plan and o.planned_login is not null for update;
+    if c.planned_login <> session_user then
+        raise exception using errcode = 'RD001', message = format(
+            'plan: only %s, who made it, may leave dead letters out of it', c.planned_login);
+    end if;
     if c.state is distinct from 'planned' then
         raise exception using errcode = 'RD001', message = format(
             'plan: %s is %s; make a new plan', leave_out_v1.plan, coalesce(c.state, 'not found'));

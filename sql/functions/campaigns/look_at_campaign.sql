@@ -1,7 +1,7 @@
 -- look_at_campaign: count what became of the released jobs, and read all that the next step depends
 -- on.
 -- out:   null if another worker is stepping the campaign, or if it is over; else the fields of
---        redrive.rules.dead_letters.campaign.Seen
+--        redrive.dead_letters.campaigns.pace.Seen
 -- locks: the campaign, skip locked: while one worker steps it, the others have nothing to do
 -- plan:  campaign_jobs_redriven_idx, dead_letters_pkey, jobs_pkey, jobs_due_idx, marks_at_idx
 --        The cost grows with the jobs in flight, not with the size of the campaign
@@ -16,12 +16,14 @@ as $$
 #variable_conflict use_column
 declare
     c redrive.campaigns;
+    is_retry boolean;      -- of failing jobs
     good int;
     dead int;
     gone int;
     waiting int;
     unbegun int;
-    in_window int;         -- as redrive.rules.dead_letters.campaign.window
+    released_at timestamptz;   -- the first of these
+    in_window int;         -- as redrive.dead_letters.campaigns.pace.window
     windows int[];         -- the windows in which jobs died again
     its_kinds text[];
     its_breakers text[];
@@ -35,14 +37,17 @@ begin
     if not found then
         return null;
     end if;
+    is_retry := c.filter ? 'failing';
     in_window := greatest(100, ceil(10 / c.abort_share));
     with ended as materialized (
         select j.n, coalesce(d.outcome, 'cancelled') as outcome
         from redrive.campaign_jobs j
         left join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
-        where j.campaign = c.id and j.state = 'redriven'
+        where j.campaign = c.id and j.state = 'redriven' and not is_retry
           -- no dead letter is left: it was purged
-          and (d.outcome is not null or d.id is null)),
+          and (d.outcome is not null or d.id is null)
+        union all
+        select r.n, r.outcome from redrive.retried_v1(c.id, c.created_at) r where is_retry),
     marked as (
         update redrive.campaign_jobs j set state = e.outcome
         from ended e where j.campaign = c.id and j.n = e.n)
@@ -66,12 +71,14 @@ begin
     end if;
     -- Count the released jobs that no worker has begun, and those that are due or parked. The claimed
     -- jobs are one array, because each job would be searched in all claims if the planner expects many.
-    select count(*) filter (where b.run_at <= clock_timestamp() or b.run_at = 'infinity'), count(*)
-    into waiting, unbegun
+    select count(*) filter (where b.run_at <= clock_timestamp() or b.run_at = 'infinity'), count(*),
+           min(d.settled_at)
+    into waiting, unbegun, released_at
     from redrive.campaign_jobs j
-    join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
+    left join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives and not is_retry
     join redrive.jobs b on b.id = j.id
-    where j.campaign = c.id and j.state = 'redriven' and b.deliveries = d.deliveries
+    where j.campaign = c.id and j.state = 'redriven'
+      and b.deliveries = case when is_retry then j.deliveries else d.deliveries end
       and b.id not in (select h.id from unnest(array(
           select i.id from redrive.claims k, unnest(k.ids) as i(id)
           where k.id >= redrive.claims_from_v1(null))) as h(id));
@@ -84,10 +91,12 @@ begin
     queues := case when c.conditions ? 'to_queue' then array[c.conditions ->> 'to_queue']
                    else array(select jsonb_array_elements_text(c.plan -> 'queues')) end;
     return jsonb_build_object(
-        'step', c.step, 'state', c.state, 'said', c.said, 'matched', c.matched,
+        'is_retry', is_retry, 'step', c.step, 'state', c.state, 'said', c.said, 'matched', c.matched,
         'place', c.place,
         'in_flight', c.redriven - c.succeeded - c.dead_again - c.cancelled,
-        'unclaimed', waiting, 'unbegun', unbegun, 'fed', c.round_fed, 'ended', c.round_ended, 'dead', c.round_dead,
+        'unclaimed', waiting, 'unbegun', unbegun,
+        'unbegun_for', coalesce(extract(epoch from clock_timestamp() - released_at)::float8, 0),
+        'fed', c.round_fed, 'ended', c.round_ended, 'dead', c.round_dead,
         'window_dead', c.window_dead, 'fed_at', extract(epoch from c.fed_at)::float8,
         'active_at', extract(epoch from c.active_at)::float8,
         'now', extract(epoch from clock_timestamp())::float8,
@@ -115,11 +124,11 @@ begin
             from redrive.next_lanes_v1(queues, '', 0, 0, 2147483647) l,
             lateral (
                 select j.run_at
-                from (select b.id, b.run_at, b.redrives, b.kind from redrive.jobs b
+                from (select b.id, b.run_at, b.redrives, b.failed_at, b.kind from redrive.jobs b
                       where b.queue = l.queue and b.priority = l.priority and b.lane = l.lane
                         and b.run_at <= now()
                       order by b.run_at, b.id limit 10000) j
-                where j.redrives = 0
+                where j.redrives = 0 and not (is_retry and j.failed_at is not null)
                   and (l.queue, j.kind) not in (
                       select u.queue, u.kind from redrive.unhandled_v1() u)
                   and j.id not in (select h.id from unnest(array(

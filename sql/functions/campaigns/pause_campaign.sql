@@ -1,6 +1,6 @@
 -- pause_campaign: release no more jobs until the campaign is resumed. Audited.
 -- Jobs that were released before still run.
--- errors: RD001 'campaign: rule'
+-- errors: RD001 'campaign ID: rule'
 create or replace function redrive.pause_campaign_v1(campaign bigint, actor text, why text)
 returns void
 language plpgsql security definer
@@ -14,7 +14,7 @@ begin
       and c.state in ('waiting', 'canary', 'ramp', 'running');
     if not found then
         raise exception using errcode = 'RD001', message = format(
-            'campaign: %s is %s; only a running campaign can be paused', campaign,
+            'campaign %s is %s; only a running campaign can be paused', campaign,
             coalesce((select c.state from redrive.campaigns c where c.id = campaign), 'not found'));
     end if;
     insert into redrive.audit (actor, action, why, n, detail)

@@ -1,5 +1,6 @@
 -- plan_campaign: freeze the open dead letters that a filter selects, oldest first, and report on
 -- them.
+-- It keeps a digest of each payload with its headers; see start_campaign and step_campaign.
 -- Nothing else changes. A plan is deleted after one day if nobody starts it. A plan that matches no
 -- dead letters is not kept.
 -- in:    filter: the fields of redrive.dead_letters.filter.Filter by name, and include_quarantined,
@@ -48,6 +49,8 @@ begin
     returning id into plan_id;
     with pick as materialized (
         select d.id, d.redrives, d.kind, d.queue, d.fingerprint, o.cause,
+               case when plan_id is not null
+                    then redrive.content_digest_v1(d.payload, d.headers) end as digest,
                d.ordering_key is not null as keyed,
                (row_number() over (order by d.died_at, d.id))::int as n
         from redrive.dead_letters d
@@ -72,8 +75,8 @@ begin
           and (f.until is null or d.died_at < f.until)
         order by d.died_at, d.id limit f."limit"),
     frozen as (
-        insert into redrive.campaign_jobs (campaign, n, id, redrives)
-        select plan_id, p.n, p.id, p.redrives from pick p where plan_id is not null),
+        insert into redrive.campaign_jobs (campaign, n, id, redrives, digest)
+        select plan_id, p.n, p.id, p.redrives, p.digest from pick p where plan_id is not null),
     counted as materialized (
         select p.fingerprint, p.kind, p.queue, p.cause, count(*) as count, min(p.n) as first,
                bool_or(p.keyed) as keyed

@@ -4,6 +4,8 @@
 --        canaries: how many jobs go first; 0: no canaries and no ramp-up
 --        abort_share: abort if a larger share of the ended jobs died again
 --        conditions: {"breakers": {name: state}, "version": ">=1.4"}
+-- A plan is not started if one of its dead letters was edited after it, because an approval
+-- is one of values. A change that left no edit is found when the dead letter is released.
 -- errors: RD001 'plan: rule', 'approval: rule', or 'field: rule' for terms that no step could read
 create or replace function redrive.start_campaign_v1(
     plan bigint, actor text, why text, rate float8, canaries int, abort_share float8,
@@ -17,9 +19,12 @@ as $$
 declare
     c redrive.campaigns;
     twice text;
+    edited int;
     fault constant text := case
         when rate not between 1e-9 and 1e9 then 'rate: must lie between 1e-9 and 1e9'
         when not isfinite(not_before) then 'not_before: must be finite'
+        when not_before > clock_timestamp() + interval '1 year'
+            then 'not_before: must be at most a year from now'
         when jsonb_typeof(conditions) is distinct from 'object' then 'conditions: must be an object'
         when jsonb_typeof(conditions -> 'version') <> 'string' then 'conditions.version: must be a text'
         when jsonb_typeof(conditions -> 'breakers') <> 'object'
@@ -42,7 +47,7 @@ begin
     end if;
     select string_agg(a.kind, ', ' order by a.kind) into twice
     from redrive.approvals a
-    where (c.planned_login = session_user or c.planned_by = start_campaign_v1.actor
+    where (c.planned_login = session_user or redrive.person_v1(c.planned_by) = redrive.person_v1(actor)
            or c.proposed_by is not null)
       and a.kind in (select jsonb_array_elements_text(c.plan -> 'kinds'));
     if twice is not null and c.proposed_by is not null then
@@ -57,6 +62,17 @@ begin
         raise exception using errcode = 'RD001', message = format(
             'approval: %s needs two people; a database login other than %s must start this',
             twice, c.planned_login);
+    end if;
+    select count(*) into edited
+    from redrive.campaign_jobs j
+    join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives and d.state = 'open'
+    where j.campaign = c.id and j.state is null
+      and j.id in (select e.job from redrive.edits e)
+      and j.digest <> redrive.content_digest_v1(d.payload, d.headers);
+    if edited > 0 then
+        raise exception using errcode = 'RD001', message = format(
+            'plan: %s of its dead letters %s edited after it; make a new plan', edited,
+            case edited when 1 then 'was' else 'were' end);
     end if;
     update redrive.campaigns o
     set state = 'waiting', actor = start_campaign_v1.actor, why = start_campaign_v1.why,

@@ -1,6 +1,6 @@
 -- step_campaign: carry out what was decided after a look: release jobs, and store the new state.
 -- in:    step: the number of the step that was looked at
---        feed: how many dead letters to process
+--        feed: how many dead letters, or failing jobs, to process
 --        fed_at: the time until which the rate is used up after this step. The first job is due
 --        `feed` turns before that time, or now if now is later
 --        said: why the campaign is in this state
@@ -30,8 +30,12 @@ as $$
 #variable_conflict use_column
 declare
     c redrive.campaigns;
+    is_retry boolean;      -- of failing jobs
     upto int;
     ids bigint[];
+    edited int[];            -- places whose dead letters are not as they were planned
+    done bigint[];         -- what was released or stayed, with the causes
+    blocks text[];
     fed int := 0;
     causes jsonb := '{}';
     looked int := 0;
@@ -46,6 +50,7 @@ begin
     if not found then
         return null;
     end if;
+    is_retry := c.filter ? 'failing';
     if step_campaign_v1.state in ('aborted', 'done') then
         perform from redrive.audit_chain a for update skip locked;
         if not found then
@@ -60,44 +65,62 @@ begin
     end if;
     if step_campaign_v1.feed > 0 and step_campaign_v1.state in ('canary', 'ramp', 'running') then
         -- 3. Find how far this step goes. It ends before the first dead letter that is locked.
-        -- Invalid dead letters are passed over beside the others, at most 1000 at a time.
+        -- Dead letters that are invalid, or no longer open, are passed over beside the others, at most
+        -- 1000 at a time. So they use up no turn.
         select coalesce(
             (select j.n - 1 from redrive.campaign_jobs j
              where j.campaign = c.id and j.n > c.place and j.n <= c.place + 1000
                and j.state is null
+               and (is_retry or exists (
+                   select from redrive.dead_letters d
+                   where d.id = j.id and d.redrives = j.redrives
+                     and d.state is not distinct from 'open'))
              order by j.n offset least(feed, 1000) limit 1),
             c.place + 1000) into upto;
         -- Release only the generation that was planned: a job that died again since is another dead
-        -- letter.
+        -- letter. Release only the payload and the headers that were planned.
         with wanted as materialized (
             select j.n from redrive.campaign_jobs j
             join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
-            where j.campaign = c.id and j.n > c.place and j.n <= upto
+            where j.campaign = c.id and j.n > c.place and j.n <= upto and not is_retry
               and d.state is not distinct from 'open'),
         free as materialized (
-            select d.id, j.n, j.state from redrive.campaign_jobs j
+            select d.id, j.n, j.state,
+                   j.digest <> redrive.content_digest_v1(d.payload, d.headers) as is_edited
+            from redrive.campaign_jobs j
             join redrive.dead_letters d on d.id = j.id and d.redrives = j.redrives
-            where j.campaign = c.id and j.n > c.place and j.n <= upto
+            where j.campaign = c.id and j.n > c.place and j.n <= upto and not is_retry
               and d.state is not distinct from 'open'
             order by d.id for update of d skip locked),
         stuck as materialized (
             select min(w.n) as n from wanted w where w.n not in (select f.n from free f))
         select least(upto, s.n - 1),
                (select array_agg(f.id order by f.id) from free f
-                where f.state is null and (s.n is null or f.n < s.n))
-        into upto, ids from stuck s;
+                where f.state is null and f.is_edited is not true and (s.n is null or f.n < s.n)),
+               array(select f.n from free f where f.state is null and f.is_edited)
+        into upto, ids, edited from stuck s;
         if upto <= c.place then
             return null;
+        end if;
+        if is_retry then
+            ids := array(select j.id from redrive.campaign_jobs j
+                         where j.campaign = c.id and j.n > c.place and j.n <= upto order by j.n);
         end if;
         -- 4. Release the jobs, and mark each dead letter in the campaign.
         -- Read the clock after the locks: the time spent waiting for them is not made up for.
         first_turn := greatest(
             clock_timestamp(), used_up - coalesce(feed / c.rate, 0) * interval '1 s');
         used_up := first_turn + coalesce(feed / c.rate, 0) * interval '1 s';
-        with verdict as materialized (
-            select r.id, r.blocked
+        if is_retry then
+            select array_agg(r.id), array_agg(r.blocked) into done, blocks
+            from redrive.retry_now_v1(ids, c.id, c.rate, first_turn) r;
+        else
+            select array_agg(r.id), array_agg(r.blocked) into done, blocks
             from redrive.redrive_v1(
-                coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives, false) r),
+                coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives, false) r;
+        end if;
+        with verdict as materialized (
+            select v.id, v.blocked from unnest(done, blocks) as v(id, blocked)),
         marked as (
             update redrive.campaign_jobs j
             set state = case when j.state = 'invalid' then 'invalid'
@@ -106,13 +129,14 @@ begin
             from redrive.campaign_jobs o left join verdict v on v.id = o.id
             where j.campaign = c.id and j.n > c.place and j.n <= upto
               and o.campaign = c.id and o.n = j.n
-            returning j.id, j.redrives, j.state = 'invalid' as is_left_out,
+            returning j.id, j.redrives, v.id is null as is_left_out,
                       case when j.state = 'invalid' then 'invalid'
+                           when j.n = any (edited) then 'edited'
                            when v.id is null then 'not_open' else v.blocked end as cause),
         refused as (
-            update redrive.dead_letters d set blocked = 'invalid' from marked m
-            where m.is_left_out and d.id = m.id and d.redrives = m.redrives
-              and d.state is not distinct from 'open')
+            update redrive.dead_letters d set blocked = m.cause from marked m
+            where m.is_left_out and m.cause in ('invalid', 'edited') and d.id = m.id and d.redrives = m.redrives
+              and d.state is not distinct from 'open' and not is_retry)
         select coalesce(sum(m.n), 0), coalesce(sum(m.n) filter (where m.cause is null), 0),
                coalesce(jsonb_object_agg(m.cause, m.n) filter (where m.cause is not null), '{}')
         into looked, fed, causes

@@ -3,21 +3,27 @@
 -- claimed_v1 in another transaction. So a worker that stops while it receives a long answer holds
 -- no lane.
 -- in:    parallel arrays, one element for each lane: queues, priorities, lanes
---        floors, floor_ids: start after this place, which was right when claim `seen` was made
+--        floors, floor_ids: the place after which the scan of each lane starts
+--        seen: the newest claim that the worker knew when it noted that place
 --        from_start: read from the beginning, for jobs that became visible behind these places;
 --        null: only the lanes that no worker with these kinds has read so for a while
 --        patience: milliseconds to wait for a lane, if other workers claim from each lane that has
 --        jobs
 -- out:   one row for each lane that had something due: the lane's number, from 1; the claim and how
---        many jobs it lists, or null and 0 if other workers have them; and the place up to which
+--        many jobs it lists, or null and 0 if it takes none of them; and the place up to which
 --        the lane has been claimed, as of claim `seen`. The place is null while another worker
---        claims from the lane. A lane that was waited for gets a second row
+--        claims from the lane, or the next claim should. A lane that was waited for gets a second
+--        row
 --        one row without a lane if all visible jobs that were due by `upto` were looked at
 --        the jobs without a lane, as claimed_v1 reads them, if they are few and small
 -- locks: the row of the lane, skip locked, and the worker's row for key share. A claim that waits
 --        for a lane holds no other. Jobs, skip locked, if another session holds jobs of the lane:
 --        see hold_waiting
 -- plan:  jobs_due_idx, claims_lane_idx
+-- steps: for each lane with due jobs: 1. the worker (once) 2. the lane 3. the start 4. due jobs
+--        5. jobs held by others 6. ordering keys 7. limits 8. the claim
+--        after the last lane: 9. the end of the scan 10. a busy lane 11. small jobs
+--        step 4 fills the arrays of jobs, and steps 5 to 7 leave out some
 -- The commit does not wait for the disk. If a crash loses a claim, its jobs are claimed again, and
 -- the workers that had the jobs no longer own a claim. The epoch makes sure that the id of the lost
 -- claim is not used again, and that no place is trusted that depends on it.
@@ -40,47 +46,60 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    mine text[];           -- the kinds of this worker
-    prefixes text[];       -- the kinds that end in a star, as patterns
-    -- jobs that are claimed already, behind or beside the place where this claim starts
-    others bigint[];
-    newest record;         -- the newest claim, and whether all workers have the same kinds
-    ids bigint[];          -- the jobs to claim in one lane, and what else is known of them
-    kinds text[];
-    run_ats timestamptz[];
-    keys text[];
-    is_any_ordered boolean;
-    limited text[];        -- kinds with a limit, as patterns
-    is_any_limited boolean;
-    taken bigint[];        -- the jobs that got a slot of their limits
-    left_to_claim int := want;
-    looked_at_all boolean := true;
-    due timestamptz := clock_timestamp();  -- not now(): a claim that waited for a lane began before
-    busy int;              -- the first lane that another worker claims from
-    is_known boolean := false;
-    is_full_scan boolean;  -- read this lane from its beginning
-    began timestamptz;     -- the time when this lane was locked
+    -- the worker
+    mine text[];           -- its kinds
+    prefixes text[];       -- those that end in a star, as patterns
+    is_known boolean := false;             -- step 1 is done
     since bigint;          -- the first claim id of the epoch
     start bigint;          -- no live claim has a lower id
-    is_unheld boolean;     -- no other session holds a job of the lane
-    free bigint[];         -- the jobs of `ids` that no other session holds
-    off text;              -- the result of set_config, unused
+    limited text[];        -- kinds with a limit, as patterns
+    -- the lane
+    is_full_scan boolean;  -- read it from its beginning
+    is_empty boolean;      -- nothing is due after its place
+    began timestamptz;     -- when it was locked
+    is_unheld boolean;     -- no other session holds a job of it
+    newest record;         -- its newest claim, and whether all workers have the same kinds
+    others bigint[];       -- its jobs, behind or beside its start, that are claimed already
+    -- its jobs that may be claimed, in parallel arrays
+    ids bigint[];
+    kinds text[];
+    run_ats timestamptz[];
+    keys text[];           -- not after step 6
+    is_any_ordered boolean;
+    is_any_limited boolean;
+    is_cut boolean;        -- some of them are left to the next claim
+    entries bigint;        -- of the indexes of ordering keys, which this transaction has read
+    hot text[];            -- keys with a row in hot_keys that we have locked
+    free bigint[];         -- those that no other session holds
+    taken bigint[];        -- those that got a slot of their limits
+    -- the whole call
+    recent constant interval := '3 seconds';  -- longer than most transactions that put jobs back
+    late constant interval := '10 seconds';  -- LATE_COMMIT of a worker
+    due timestamptz := clock_timestamp();  -- not now(): a claim that waited for a lane began before
+    left_to_claim int := want;
+    looked_at_all boolean := true;
+    busy int;              -- the first lane that another worker claims from
     claimed int := 0;      -- number of jobs
-    first bigint;          -- the first claim of this call
     size bigint := 0;      -- of their payloads, as stored
+    first bigint;          -- the first claim of this call
+    off text;              -- the result of set_config, unused
 begin
     -- For each lane that has a due job after its place, and whose queue is not paused. The newest
     -- claim of the lane may be further than the worker, which would otherwise read all jobs that
-    -- others have completed since.
-    for lane_no, is_full_scan in
-        select l.no, l.is_full_scan
+    -- others have completed since. In a front lane, the job may be a little before the place: see
+    -- step 2. Also for an empty front lane with an old place: there, a backlog
+    -- of another lane may keep the worker from learning that all due jobs were looked at.
+    for lane_no, is_full_scan, is_empty in
+        select l.no, l.is_full_scan, e.is_empty
         from (
             select l.*, coalesce(from_start, not exists (
-                select from redrive.lanes s, redrive.workers w
-                where s.queue = l.queue and s.priority = l.priority and s.lane = l.lane
-                  -- far in the future: the clock went back
-                  and s.full_scan_at > due and s.full_scan_at < due + interval '5 minutes'
-                  and w.id = me and s.full_scan_kinds is not distinct from w.kinds)) as is_full_scan
+                select from (
+                    select s.next_at, s.kinds from redrive.full_scans s
+                    where s.queue = l.queue and s.priority = l.priority and s.lane = l.lane
+                    order by s.n desc limit 1) s, redrive.workers w
+                -- far in the future: the clock went back
+                where s.next_at > due and s.next_at < due + interval '5 minutes'
+                  and w.id = me and s.kinds is not distinct from w.kinds)) as is_full_scan
             from unnest(queues, priorities, lanes, floors, floor_ids, seen) with ordinality
                 as l(queue, priority, lane, floor, floor_id, seen, no)
             offset 0) l
@@ -91,24 +110,36 @@ begin
               and k.kinds is not distinct from (
                   select w.kinds from redrive.workers w where w.id = me)
             order by k.id desc limit 1) k on true
-        where exists (
+        cross join lateral (
+            select case when l.is_full_scan then '-infinity'
+                        when (k.upto, k.upto_id) > (l.floor, l.floor_id) then k.upto
+                        else l.floor end as upto) p
+        cross join lateral (select not exists (
             select from redrive.jobs j
             where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
               and (j.run_at, j.id) > (
-                  case when l.is_full_scan then '-infinity'
-                       when (k.upto, k.upto_id) > (l.floor, l.floor_id) then k.upto
-                       else l.floor end,
+                  case when l.lane < 0
+                       then least(p.upto, greatest(p.upto - recent, due - late))
+                       else p.upto end,
                   case when (k.upto, k.upto_id) > (l.floor, l.floor_id) then k.upto_id
                        else l.floor_id end)
               and j.run_at <= due
             offset 0)  -- not a join: planned for an empty table, it would read all jobs
+            as is_empty offset 0) e
+        where (not e.is_empty or l.lane < 0 and l.floor < due - 6 * late)
           and not exists (
             select from redrive.queues q
             where q.queue = l.queue and q.paused_at is not null
             offset 0)
         order by l.no
     loop
-        -- 1. Once: check that the worker may claim, read its kinds and the epoch.
+        if is_empty then
+            claim := null; jobs := 0; upto := due - late; upto_id := 0; as_of := seen[lane_no];
+            return next;
+            continue;
+        end if;
+
+        -- 1. The worker. Once: check that it may claim, read its kinds and the epoch.
         if not is_known then
             -- Held until commit. A rescue that declares this worker lost either came before and is
             -- seen here, or it comes after and finds the claim.
@@ -139,7 +170,7 @@ begin
         is_full_scan := is_full_scan or coalesce(from_start, false);  -- a new epoch
         claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
 
-        -- 2. Lock the lane, or leave it to the worker that has it.
+        -- 2. The lane. Lock it, or leave it to the worker that has it.
         perform from redrive.lanes l
         where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
           and l.lane = lanes[lane_no]
@@ -159,10 +190,22 @@ begin
         end if;
         patience := 0;  -- a claim that holds a lane waits for no other lane
         began := clock_timestamp();
-        is_unheld := pg_try_advisory_xact_lock(redrive.lane_mark_v1(
-            queues[lane_no], priorities[lane_no], lanes[lane_no]));
+        -- Jobs come back in transactions of many. So some become visible behind the place of their
+        -- front lane, which is read from its beginning as often as its cost allows.
+        is_full_scan := is_full_scan or lanes[lane_no] < 0 and not exists (
+            select from (
+                select s.next_at, s.kinds from redrive.full_scans s
+                where s.queue = queues[lane_no] and s.priority = priorities[lane_no]
+                  and s.lane = lanes[lane_no]
+                order by s.n desc limit 1) s
+            where s.next_at > due and s.next_at < due + interval '5 minutes'
+              and s.kinds is not distinct from mine);
+        perform from redrive.lane_marks m
+        where m.n = redrive.lane_mark_v2(queues[lane_no], priorities[lane_no], lanes[lane_no])
+        for update skip locked;
+        is_unheld := found;
 
-        -- 3. Find the place where this claim starts, and the jobs that others hold behind it.
+        -- 3. The start. Find the place to start from, and the jobs that others hold behind it.
         -- Only after the lane is locked: a worker that has claimed from it was registered by then.
         -- The claims of a lane follow each other, so the newest one says up to where our kinds are
         -- claimed.
@@ -190,7 +233,9 @@ begin
               and (is_full_scan or k.kinds is distinct from mine);
         end if;
 
-        -- 4. Read the due jobs after that place.
+        -- 4. Due jobs. Read them after that place.
+        entries := pg_stat_get_xact_tuples_returned('redrive.jobs_ordering_active_idx'::regclass)
+                   + pg_stat_get_xact_tuples_returned('redrive.running_keys_pkey'::regclass);
         select array_agg(d.id), array_agg(d.kind), array_agg(d.run_at), array_agg(d.ordering_key),
                bool_or(d.ordering_key is not null), size + coalesce(sum(d.bytes), 0),
                bool_or(d.limits is not null or d.kind like any (limited))
@@ -212,12 +257,19 @@ begin
               -- the others and committed after them was invisible to them and is not parked. It
               -- waits for the job that runs.
               and (j.ordering_key is null or (
-                  not exists (select from redrive.running_keys r
-                              where r.queue = j.queue and r.ordering_key = j.ordering_key)
+                  not exists (
+                      select from redrive.running_keys r
+                      where r.queue = j.queue and r.ordering_key = j.ordering_key
+                        and r.generation = coalesce((
+                            select h.generation from redrive.hot_keys h
+                            where h.queue = j.queue and h.ordering_key = j.ordering_key), 0))
                   and not exists (
                       select from redrive.jobs o
                       where o.queue = j.queue and o.ordering_key = j.ordering_key
-                        and o.run_at < 'infinity' and o.id < j.id)
+                        and o.run_at < 'infinity' and o.id < j.id
+                        and o.id >= coalesce((
+                            select h.jobs_from from redrive.hot_keys h
+                            where h.queue = j.queue and h.ordering_key = j.ordering_key), 0))
                   -- the job was not parked when a dead letter began to hold its key; see
                   -- is_key_held_v1
                   and not exists (
@@ -228,7 +280,24 @@ begin
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
 
-        -- 5. Leave out jobs that another session has locked.
+        -- After a lane with limits, take only the jobs before the first one with a limit or an
+        -- ordering key. A claim that holds the keys of limits waits for no other session, so that
+        -- claims never wait in a circle. The next claim takes the other jobs.
+        is_cut := taken is not null and (is_any_limited or is_any_ordered);
+        if is_cut then
+            jobs := (
+                select min(d.place) - 1
+                from unnest(ids, keys) with ordinality as d(id, ordering_key, place)
+                join redrive.jobs j on j.id = d.id
+                where j.id = any (ids)
+                  and (d.ordering_key is not null or j.limits is not null
+                       or j.kind like any (limited)));
+            ids := ids[:jobs]; kinds := kinds[:jobs]; run_ats := run_ats[:jobs];
+            keys := keys[:jobs];
+            is_any_ordered := false; is_any_limited := false; looked_at_all := false;
+        end if;
+
+        -- 5. Jobs held by others. Leave out what another session has locked.
         if not is_unheld and cardinality(ids) > 0 then
             -- A later read from the start finds these jobs again.
             free := array(
@@ -243,15 +312,23 @@ begin
             where d.id = any (free);
         end if;
 
-        -- 6. Keep one job of each ordering key.
+        -- 6. Ordering keys. Keep one job of each.
         if is_any_ordered then
+            -- A claim of a hot key locks its row, so the generation stays as it is.
+            hot := array(
+                select h.ordering_key from redrive.hot_keys h
+                where h.queue = queues[lane_no] and h.ordering_key = any (keys)
+                order by h.ordering_key for update skip locked);
             -- If two claims take jobs of one key from two lanes at once, one finds the key taken
             -- here.
             with keyed as (
-                insert into redrive.running_keys (queue, ordering_key, job)
-                select queues[lane_no], d.ordering_key, d.id
+                insert into redrive.running_keys (queue, ordering_key, job, generation)
+                select queues[lane_no], d.ordering_key, d.id, coalesce(h.generation, 0)
                 from unnest(ids, keys) as d(id, ordering_key)
+                left join redrive.hot_keys h
+                       on h.queue = queues[lane_no] and h.ordering_key = d.ordering_key
                 where d.ordering_key is not null
+                  and (h.ordering_key is null or h.ordering_key = any (hot))
                 order by d.ordering_key
                 on conflict do nothing
                 returning job)
@@ -261,9 +338,17 @@ begin
             from unnest(ids, kinds, run_ats, keys) with ordinality
                 as d(id, kind, run_at, ordering_key, place)
             where d.ordering_key is null or d.id in (select k.job from keyed k);
+            entries := pg_stat_get_xact_tuples_returned('redrive.jobs_ordering_active_idx'::regclass)
+                       + pg_stat_get_xact_tuples_returned('redrive.running_keys_pkey'::regclass)
+                       - entries;
+            if entries > 4 * coalesce(cardinality(ids), 0) + 200
+               -- parked jobs that were cancelled: only the end of a job meets their rows
+               or random() < 0.02 then
+                perform redrive.advance_keys_v1(queues[lane_no], ids);
+            end if;
         end if;
 
-        -- 7. Keep the jobs that have room under their limits.
+        -- 7. Limits. Keep the jobs whose limits have room.
         if is_any_limited and cardinality(ids) > 0 then
             -- Jobs without a free slot wait in limit_waits, so the place moves past them, too.
             jobs := cardinality(ids);
@@ -275,10 +360,10 @@ begin
                    array_agg(d.run_at order by d.place)
             into ids, kinds, run_ats
             from unnest(ids, kinds, run_ats) with ordinality as d(id, kind, run_at, place)
-            where d.id = any (taken);
+            where (d.id in (select t.id from unnest(taken) as t(id))) is true;
         end if;
 
-        -- 8. Write the claim, count its jobs, and return the row of the lane.
+        -- 8. The claim. Write it, count its jobs, and return the row of the lane.
         jobs := coalesce(cardinality(ids), 0);
         if jobs > 0 then
             if (run_ats[jobs], ids[jobs]) > (upto, upto_id) then
@@ -297,40 +382,37 @@ begin
             first := coalesce(first, claim);
             claimed := claimed + jobs;
             left_to_claim := left_to_claim - jobs;
+        elsif is_unheld and not is_cut and upto < due - late then
+            -- Its due jobs are not for this worker. Do not read them again before the next full
+            -- scan, as if all lanes had been looked at.
+            upto := due - late; upto_id := 0;
         end if;
         if is_full_scan then
             -- As sweep_pause of a worker, but for all workers of these kinds together. If all jobs
             -- were behind the place, there are probably more.
-            update redrive.lanes l
-            set full_scan_kinds = mine,
-                full_scan_at = case
+            perform redrive.set_full_scan_v1(
+                queues[lane_no], priorities[lane_no], lanes[lane_no], mine, case
                     when left_to_claim = 0 and (run_ats[jobs], ids[jobs]) < (upto, upto_id)
                     then '-infinity'
                     else clock_timestamp() + greatest(
-                        20 * (clock_timestamp() - began),
-                        least(200 * (clock_timestamp() - began), interval '5 seconds')) end
-            where l.queue = queues[lane_no] and l.priority = priorities[lane_no]
-              and l.lane = lanes[lane_no];
+                        interval '0.2 seconds', 20 * (clock_timestamp() - began),
+                        least(200 * (clock_timestamp() - began), interval '5 seconds')) end);
         end if;
         return next;
-        exit when left_to_claim = 0;
-        if is_any_limited then
-            -- A claim takes slots only once, so that claims never wait in a circle. The other lanes
-            -- are next.
+        if is_cut then
             claim := null; jobs := 0; upto := null; upto_id := null; as_of := null;
             return next;
-            looked_at_all := false;
-            exit;
         end if;
+        exit when left_to_claim = 0;
     end loop;
 
-    -- 9. Report that all due jobs were looked at.
+    -- 9. The end of the scan. Report that all due jobs were looked at.
     if looked_at_all then
         lane_no := null; claim := null; jobs := 0; upto := now(); upto_id := 0; as_of := null;
         return next;
     end if;
 
-    -- 10. Wait for a busy lane, and claim from it alone.
+    -- 10. A busy lane. Wait for it, and claim from it alone.
     if busy > 0 and patience > 0 and redrive.wait_for_lane_v1(
             queues[busy], priorities[busy], lanes[busy], patience) then
         lane_no := busy; upto := floors[busy]; upto_id := floor_ids[busy]; as_of := seen[busy];
@@ -345,7 +427,7 @@ begin
         where c.lane_no > 0 or c.id > 0;
     end if;
 
-    -- 11. Return the jobs themselves if they are few and small.
+    -- 11. Small jobs. Return the jobs themselves if they are few and small.
     if claimed between 1 and 8 and size < 4096 then
         return query
         select null::int, null::int, null::timestamptz, null::bigint, null::bigint, c.claim, c.id,

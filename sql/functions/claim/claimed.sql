@@ -38,6 +38,9 @@ begin
                     'checkpoint', case when j.noted or j.redrives > 0 then (
                         select jsonb_build_object('delivery', c.deliveries, 'data', c.data)
                         from redrive.checkpoints c where c.job = j.id) end,
+                    -- Producers can write neither this table nor the job's number of redrives.
+                    'source', case when j.redrives > 0 then (
+                        select i.source from redrive.imports i where i.job = j.id) end,
                     -- no failure is read before the first one since the last redrive
                     'retried_for', case when j.failed_at is not null then (
                         select f.detail -> 'retried_for' from redrive.failures f

@@ -18,26 +18,44 @@ as $$
 #variable_conflict use_column
 declare
     at_most constant int := 1000;
-    cap int;  -- jobs to read in each lane
 begin
-    select 20000 / greatest(count(*), 1) into cap
-    from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most);
     return query
     -- One array, because each job would be searched in all claims if the planner expects many.
     with held as materialized (
-        select array(select c.id from redrive.claims k, unnest(k.ids) as c(id)) as ids),
-    looked_at as materialized (
+        select array(select c.id from redrive.claims k, unnest(k.ids) as c(id)
+                     where k.id >= redrive.claims_from_v1(null)) as ids),
+    listed as materialized (
         select l.queue, l.priority, l.lane
-        from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most) l
+        from redrive.next_lanes_v1(only_queues, '', 0, 0, at_most) l),
+    each as materialized (  -- jobs to read in each lane
+        select (20000 / greatest(count(*), 1))::int as cap from listed),
+    looked_at as materialized (
+        select l.queue, l.priority, l.lane from listed l
         where not exists (select from redrive.queues q
                           where q.queue = l.queue and q.paused_at is not null))
     select l.queue, min(d.run_at)
     from looked_at l, lateral (
-        select j.kind, j.run_at from redrive.jobs j
+        select j.run_at as at from redrive.jobs j
         where j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
           and j.run_at <= now()
-          and j.id not in (select c.id from held h, unnest(h.ids) as c(id))
-        order by j.run_at, j.id limit cap) d
+        order by j.run_at limit 1) f,
+    -- Read half of the jobs from the first one on, and the others from seven later times and from the
+    -- end. So jobs of these kinds are seen behind more jobs of other kinds.
+    generate_series(0, 8) as part,
+    lateral (
+        (select j.kind, j.run_at from redrive.jobs j
+         where part < 8
+           and j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
+           and j.run_at >= f.at + (now() - f.at) * part / 8 and j.run_at <= now()
+           and j.id not in (select c.id from held h, unnest(h.ids) as c(id))
+         order by j.run_at, j.id limit (select case part when 0 then e.cap / 2 else e.cap / 16 end from each e))
+        union all
+        (select j.kind, j.run_at from redrive.jobs j
+         where part = 8
+           and j.queue = l.queue and j.priority = l.priority and j.lane = l.lane
+           and j.run_at <= now()
+           and j.id not in (select c.id from held h, unnest(h.ids) as c(id))
+         order by j.run_at desc, j.id desc limit (select e.cap / 16 from each e))) d
     where redrive.handles_v1(due_v1.kinds, d.kind)
     group by l.queue;
 end

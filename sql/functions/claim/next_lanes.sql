@@ -2,6 +2,8 @@
 -- This is a loose index scan: a few descents for each lane, however many jobs it holds. A lane with
 -- a claim holds jobs, so the scan ends before it and goes on behind it. At its beginning there may
 -- be a dead entry of each job that is done, and all would be read before the first job that waits.
+-- The front lane of a lane with a claim is listed, too, although it may be empty, and the lane of a
+-- front lane with a claim. Otherwise all dead entries of an empty lane would be read.
 -- in:    only_queues: null: all queues
 -- plan:  jobs_due_idx. Upper bounds are on one column: a comparison of rows ends a scan on
 --        Postgres 18 only
@@ -19,13 +21,19 @@ as $$
 declare
     before constant int := -32769;  -- any priority, and any lane
     beyond constant int := 32768;
+    few constant int := 32;         -- MOST_FRONTS of a worker
 begin
     return query
     with recursive
-    claimed as materialized (
+    every_claimed as materialized (
         select c.queue, c.priority::int, c.lane::int from redrive.claimed_lanes_v1() c
-        where (c.queue, c.priority, c.lane) > (after_queue, after_priority, after_lane)
-          and (only_queues is null or c.queue = any (only_queues))),
+        where only_queues is null or c.queue = any (only_queues)),
+    claimed as materialized (
+        select c.queue, c.priority, c.lane
+        from (select * from every_claimed
+              union
+              (select e.queue, e.priority, ~e.lane from every_claimed e limit few)) c
+        where (c.queue, c.priority, c.lane) > (after_queue, after_priority, after_lane)),
     known as materialized (
         select o.queue from unnest(only_queues) as o(queue)
         union

@@ -2,8 +2,10 @@
 -- The plan of a redrive and the redrive itself both ask this.
 -- in:    columns of the dead letter; max_redrives
 --        filter: of the campaign, with include_quarantined, include_invalid and repeat
--- out:   cause: succeeded | max_redrives | muted | not_repeatable | invalid | quarantined | conflict,
+-- out:   cause: succeeded | max_redrives | muted | not_imported | not_repeatable | invalid | quarantined | conflict,
 --        or null
+-- not_imported: jobs of its kind are sent to a broker, and no import of that broker has brought this
+--        one in. A gateway's kind is the name of its source; Celery's kinds begin with celery.
 -- not_repeatable: its handler says that its jobs must not run twice, and nothing proves that it never
 --        began. The proof is a failure with `began: false` for each of its deliveries. Only a
 --        redrive by id with a confirmation of its own passes
@@ -35,6 +37,15 @@ begin atomic
             where g.fingerprint = redrive_obstacle_v2.fingerprint
               and g.muted_until > statement_timestamp())
             then 'muted'
+        when (exists (select from redrive.imports i where i.source = redrive_obstacle_v2.kind)
+              or starts_with(kind, 'celery.') and exists (
+                  select from redrive.workers w
+                  where w.lost_at is null and 'celery.*' = any (w.kinds)))
+            and not exists (
+                select from redrive.imports i
+                where i.job = redrive_obstacle_v2.id
+                  and i.source in ('celery', redrive_obstacle_v2.kind))
+            then 'not_imported'
         when kind like any (coalesce((
                 select array_agg(replace(replace(u.kind, '_', '\_'), '*', '%'))
                 from redrive.kind_redrives u where not u.is_repeatable), '{}'))

@@ -16,13 +16,22 @@ set jit = off
 as $$
 declare
     fault text;
-    traits int;                  -- flags: 1 doubtful, 2 encrypted, 4 due long ago, 8 in a batch,
-                                 -- 16 with a new name, 32 perhaps of a limited kind
+    -- what some of the new jobs are; each is one bit of `traits`
+    doubtful constant int := 1;        -- perhaps what a job cannot be
+    encrypted constant int := 2;
+    due_long_ago constant int := 4;
+    in_batch constant int := 8;
+    of_new_name constant int := 16;
+    maybe_limited constant int := 32;  -- some kinds have limits
+    traits int;
+    -- A queue has one of 16 slots, and a slot is one bit. So the lower 16 bits of these are a set of
+    -- slots, and `a & ~b` is what only a has. A number above 65535 also has a time.
     slots int;                   -- of the queues of the new jobs
     already int;                 -- the slots that this transaction has notified
+    -- these 20 ms, above the bits of the slots
     tick constant bigint := floor(date_part('epoch', clock_timestamp()) * 50)::bigint << 16;
     can_prepare constant boolean := current_setting('max_prepared_transactions') <> '0';
-    -- the slots notified in this tick; a greater number belongs to another tick
+    -- the slots notified in this tick: # takes its time away, so above 65535 it is another tick's
     lately bigint;
     earliest constant timestamptz := now() - interval '1 minute';
 begin
@@ -32,7 +41,7 @@ begin
     -- there are few.
     with came as materialized (
         select queue, kind, priority, count(*) filter (where redrives = 0) as n,
-               bit_or(case when run_at < earliest then 5 else 0 end
+               bit_or(case when run_at < earliest then doubtful | due_long_ago else 0 end
                    | case when run_at > '9999-12-31 00:00:00+00'
                                and (run_at < 'infinity' or ordering_key is null)
                           or expires_at not between '2000-01-01 00:00:00+00'
@@ -43,14 +52,12 @@ begin
                           or greatest(length(idempotency_key), length(ordering_key),
                                       length(tenant)) > 255
                           or not payload @> '{}' or octet_length(payload::text) >= 130
-                          then 1 else 0 end
+                          then doubtful else 0 end
                    | case when headers = '{}' then 0
-                          -- A redriven job returns with the headers that were added when it ran.
-                          when not headers @> '{}'
-                               or octet_length(headers::text) > 8192 + 1024 * least(redrives, 1)
-                               then 1
-                          when headers ? '$redrive' then 2 else 0 end
-                   | case when batch is null then 0 else 8 end) as traits
+                          else case when not headers @> '{}' or octet_length(headers::text) >= 130
+                                    then doubtful else 0 end
+                               | case when headers ? '$redrive' then encrypted else 0 end end
+                   | case when batch is null then 0 else in_batch end) as traits
         from fresh group by queue, kind, priority),
     counted as (
         insert into redrive.deltas (queue, kind, event, n)
@@ -58,12 +65,12 @@ begin
     select bit_or(c.traits | case when c.n > 0 and (
                select true from redrive.names n
                where n.queue = c.queue and n.kind = c.kind and n.priority = c.priority
-               limit 1) is null then 16 else 0 end)
-           | case when exists (select from redrive.kind_limits) then 32 else 0 end,
+               limit 1) is null then of_new_name else 0 end)
+           | case when exists (select from redrive.kind_limits) then maybe_limited else 0 end,
            bit_or(redrive.wake_slot_v1(queue))
     into traits, slots from came c;
     if traits <> 0 then
-        if traits & 1 <> 0 then
+        if traits & doubtful <> 0 then
             select f.fault into fault
             from (
                 select case
@@ -83,10 +90,8 @@ begin
                         then 'ordering_key: must have 1 to 255 characters'
                     when length(tenant) not between 1 and 255
                         then 'tenant: must have 1 to 255 characters'
-                    when jsonb_typeof(headers) <> 'object' then 'headers: must be an object'
-                    when octet_length(headers::text) > 8192 + 1024 * least(redrives, 1)
-                        then 'headers: at most 8192 bytes'
-                    else redrive.payload_fault(payload) end as fault
+                    else coalesce(redrive.unfit_headers_v1(headers, redrives),
+                                  redrive.payload_fault(payload)) end as fault
                 from fresh) f
             where f.fault is not null
             limit 1;
@@ -94,27 +99,27 @@ begin
         if fault is not null then
             raise exception using errcode = 'RD001', message = fault;
         end if;
-        if traits & 16 <> 0 then
+        if traits & of_new_name <> 0 then
             perform redrive.admit_names_v1(
                 array_agg(f.queue), array_agg(f.kind), array_agg(f.priority))
             from (select distinct queue, kind, priority from fresh where redrives = 0) f;
         end if;
-        if traits & 2 <> 0 then
+        if traits & encrypted <> 0 then
             perform redrive.admit_envelopes_v1(array_agg(f.headers ->> '$redrive'))
             from fresh f where f.redrives = 0 and f.headers ? '$redrive';
         end if;
-        if traits & 8 <> 0 then
+        if traits & in_batch <> 0 then
             perform redrive.join_batch_v1(array_agg(f.batch), array_agg(f.redrives > 0))
             from fresh f where f.batch is not null;
         end if;
-        if traits & 32 <> 0 then
+        if traits & maybe_limited <> 0 then
             perform redrive.park_limited_v1(array_agg(f.id)) from fresh f
             where redrive.handles_v1(array(select k.kind from redrive.kind_limits k), f.kind)
             having count(*) > 0;
         end if;
         -- A role that may only enqueue must not overtake waiting jobs. As in enqueue, an overdue
         -- job counts as due now.
-        if traits & 4 <> 0
+        if traits & due_long_ago <> 0
            and not has_table_privilege(session_user, 'redrive.jobs', 'insert') then
             update redrive.jobs j set run_at = clock_timestamp()
             from fresh f where j.id = f.id and f.run_at < earliest;

@@ -2,7 +2,7 @@
 -- in:    parallel arrays; they may include known names
 -- errors: RD001 'field: rule' for an invalid name, and past the limit; 55P03 if several
 --        transactions bring many names at once
--- locks: an advisory lock, which is tried and never waited for. A transaction cannot see the names
+-- locks: a row of name_limits, skip locked. A transaction cannot see the names
 --        that others are bringing, so without the lock it may bring only a few. Then all open
 --        transactions together exceed the limit by at most that number each
 create or replace function redrive.admit_names_v1(
@@ -16,12 +16,12 @@ declare
     few constant int := 20;
     fault text;
 begin
-    select case when v.kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$' then 'kind' else 'queue' end
-           || ': must match ^[a-z][a-z0-9_.-]{0,62}$'
+    select case when v.kind collate "C" !~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$' then 'kind' else 'queue' end
+           || ': must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$'
     into fault
     from unnest(queues, kinds) as v(queue, kind)
-    where v.kind collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
-       or v.queue collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}$'
+    where v.kind collate "C" !~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'
+       or v.queue collate "C" !~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'
     limit 1;
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;
@@ -43,7 +43,8 @@ begin
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;
     end if;
-    if not pg_try_advisory_xact_lock(x'7265646e'::int, 0)
+    perform from redrive.name_limits l where l.what = 'queues' for update skip locked;
+    if not found
        and (select count(*) > few from redrive.names n where n.xact = pg_current_xact_id())
     then
         raise exception using errcode = '55P03',

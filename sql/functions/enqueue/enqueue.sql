@@ -28,8 +28,8 @@ declare
 begin
     -- admit checks what can be stored. Check here what would not get that far.
     fault := case
-        when kind is null then 'kind: must match ^[a-z][a-z0-9_.-]{0,62}$'
-        when queue is null then 'queue: must match ^[a-z][a-z0-9_.-]{0,62}$'
+        when kind is null then 'kind: must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$'
+        when queue is null then 'queue: must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$'
         when payload is null then 'payload: must be an object, not null'
         when headers is null then 'headers: must be an object'
         when priority is null or priority not between -1000 and 1000

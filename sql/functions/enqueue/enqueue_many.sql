@@ -87,6 +87,9 @@ begin
                 where may_meet
                    or (select o.id from redrive.jobs o
                        where o.queue = h.queue and o.ordering_key = h.ordering_key
+                         and o.id >= coalesce((
+                             select k.jobs_from from redrive.hot_keys k
+                             where k.queue = h.queue and k.ordering_key = h.ordering_key), 0)
                        order by o.id desc limit 1) is null
                       and (select d.id from redrive.dead_letters d
                            where d.queue = h.queue and d.ordering_key = h.ordering_key

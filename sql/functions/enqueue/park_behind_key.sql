@@ -12,6 +12,7 @@ set jit = off
 as $$
 declare
     fault text;
+    hot redrive.hot_keys;
 begin
     if pg_column_size(new.payload) > 262144 or pg_column_size(new.headers) > 8192 then
         -- a redriven job returns with the headers that were added when it ran
@@ -28,8 +29,11 @@ begin
     -- Search from the newest job back: the ended ones are the oldest, and an open snapshot keeps
     -- their rows. Look at jobs first and dead letters second: then a job that dies in between is
     -- seen alive or dead.
+    select h.* into hot from redrive.hot_keys h
+    where h.queue = new.queue and h.ordering_key = new.ordering_key;
     perform from redrive.jobs o
     where o.queue = new.queue and o.ordering_key = new.ordering_key and o.id < new.id
+      and o.id >= coalesce(hot.jobs_from, 0)
     order by o.id desc limit 1;
     if not found then
         perform from redrive.dead_letters d  -- as is_key_held, without the cost of a call
@@ -40,10 +44,17 @@ begin
     if not found and new.redrives > 0 then
         -- a younger job of the key runs, and its end wakes this one
         perform from redrive.running_keys r
-        where r.queue = new.queue and r.ordering_key = new.ordering_key;
+        where r.queue = new.queue and r.ordering_key = new.ordering_key
+          and r.generation = coalesce(hot.generation, 0);
     end if;
     if found then
         new.run_at := 'infinity';
+    end if;
+    if new.id < hot.next_from then
+        -- A redriven job. No claim takes a job of the key until this transaction ends.
+        update redrive.hot_keys h
+        set jobs_from = least(h.jobs_from, new.id), next_from = least(h.next_from, new.id)
+        where h.queue = new.queue and h.ordering_key = new.ordering_key;
     end if;
     return new;
 end

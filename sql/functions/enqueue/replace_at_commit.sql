@@ -7,10 +7,8 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 declare
-    fault constant text := case
-        when jsonb_typeof(wanted -> 'headers') <> 'object' then 'headers: must be an object'
-        when octet_length(wanted ->> 'headers') > 8192 then 'headers: at most 8192 bytes'
-        else redrive.payload_fault(wanted -> 'payload') end;
+    fault constant text := coalesce(redrive.unfit_headers_v1(wanted -> 'headers', 0),
+                                    redrive.payload_fault(wanted -> 'payload'));
 begin
     if fault is not null then
         raise exception using errcode = 'RD001', message = fault;

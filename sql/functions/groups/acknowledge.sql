@@ -1,5 +1,5 @@
 -- acknowledge: say that the actor works on groups, or that nobody does. Audited.
--- out:   the groups that have open dead letters
+-- out:   the groups that have open dead letters or failing jobs
 -- locks: groups, then the end of the audit log, as mute.sql
 create or replace function redrive.acknowledge_v1(
     names text[], is_acknowledged boolean, actor text, why text)

@@ -1,10 +1,10 @@
--- resolve: record the versions that no longer die of a group's cause; null takes that back.
--- Deaths that this call does not see count as later ones. So each delta is counted once: a delta
+-- resolve: record the versions that no longer fail for a group's cause; null takes that back.
+-- Failures that this call does not see count as later ones. So each delta is counted once: a delta
 -- that is not folded yet is subtracted here, and fold_groups adds it.
 -- in:    fixed_in: versions with the fix; null: none is known
---        seen: the versions in which the caller knows that the group died
+--        seen: the versions in which the caller knows that the group failed
 -- out:   done | missing: there is no such group, or nothing to take back
---        | changed: it has died in a version that is not in seen; read it again
+--        | changed: it has failed in a version that is not in seen; read it again
 -- locks: the group's row; it may wait for a fold of up to a second
 create or replace function redrive.resolve_v1(
     fingerprint text, fixed_in text[], seen text[], actor text, why text)
@@ -35,7 +35,7 @@ begin
                where v.version <> all (seen)
                union all
                select from redrive.group_deltas d
-               where d.fingerprint = was.fingerprint and d.added > 0
+               where d.fingerprint = was.fingerprint and d.added + d.failed > 0
                  and d.version <> all (seen || ''::text)) then
         return 'changed';
     end if;
@@ -45,8 +45,8 @@ begin
         resolved_by = case when resolve_v1.fixed_in is not null then actor end,
         resolved_why = case when resolve_v1.fixed_in is not null then why end,
         since = (select coalesce(jsonb_object_agg(b.version, -b.n), '{}')
-                 from (select d.version, sum(d.added) as n from redrive.group_deltas d
-                       where d.fingerprint = was.fingerprint and d.added > 0
+                 from (select d.version, sum(d.added + d.failed) as n from redrive.group_deltas d
+                       where d.fingerprint = was.fingerprint and d.added + d.failed > 0
                        group by d.version) b),
         regressed_in = null, regressed_at = null, is_unjudged = false
     where g.fingerprint = was.fingerprint;

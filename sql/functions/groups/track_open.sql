@@ -1,5 +1,5 @@
 -- track_open: keep a row in open_groups for each group that has open dead letters.
--- A group without any loses its row, and so its acknowledgement.
+-- A group without any loses its row, and so its acknowledgement, unless its jobs are failing.
 -- plan:  fold_groups updates groups; the triggers only call this when a group opens or closes
 create or replace function redrive.track_open() returns trigger
 language plpgsql security definer
@@ -11,7 +11,7 @@ begin
         insert into redrive.open_groups (fingerprint, queue)
         values (new.fingerprint, redrive.queue_of_v1(new.sample))
         on conflict do nothing;
-    else
+    elsif not redrive.is_failing_v1(new.fingerprint) then
         delete from redrive.open_groups o where o.fingerprint = new.fingerprint;
     end if;
     return null;

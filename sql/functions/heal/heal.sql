@@ -1,7 +1,8 @@
 -- heal: plan and start a campaign for one group of failures, once all workers run a version that
 -- heals.
 -- The version must be new: all workers of the kind run it, and none did before. The campaign covers
--- the group's open dead letters, and its actor is `heal`. Audited as any campaign. If a group was
+-- the group's open dead letters, and its actor is `heal`. A second one retries the jobs of the group
+-- that fail now. Audited as any campaign. If a group was
 -- first seen after the version came, or had a death in that version, the version did not fix it.
 -- in:    the terms of a campaign
 -- out:   true if a group, or the last group, was handled: there may be more
@@ -25,6 +26,7 @@ declare
     fingerprint text;
     report jsonb;
     stays bigint;
+    retry bigint;          -- the campaign over the failing jobs
 begin
     if not exists (select from redrive.heals o where o.ended_at is null) then
         return false;
@@ -51,6 +53,14 @@ begin
     where o.kind = h.kind and o.version = h.version;
     if fingerprint is null then
         return true;
+    end if;
+    if redrive.is_failing_v1(fingerprint) then  -- a plan that is not kept uses up a number
+        retry := (redrive.plan_retry_v1(fingerprint, 'heal') ->> 'plan')::bigint;
+    end if;
+    if retry is not null then
+        perform redrive.start_campaign_v1(
+            retry, 'heal', format('version %s is there', h.version), h.max_rate, h.canaries,
+            heal_v1.abort_share, null, jsonb_build_object('version', '===' || h.version));
     end if;
     selects := jsonb_build_object('group', fingerprint, 'kind', jsonb_build_array(h.kind),
                                   'category', jsonb_build_array('bug', 'invalid'));

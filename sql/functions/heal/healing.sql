@@ -1,4 +1,5 @@
--- healing: list open groups of bugs and invalid payloads, and whether heal will try each of them.
+-- healing: list open groups of bugs and invalid payloads, and groups whose jobs fail, and whether heal
+-- will try each of them.
 -- Heal tries a group with the version that the workers of its kind run. Heal and its preview both
 -- call this.
 -- in:    kinds: only these; null: all
@@ -39,7 +40,8 @@ as $$
                              where c.state = 'paused' and c.planned_by = 'heal'
                                and c.filter ->> 'group' = g.fingerprint) then 'paused' end
     from redrive.grouped g left join running r on r.kind = g.kind
-    where g.category in ('bug', 'invalid') and g.open > 0
+    where (g.category in ('bug', 'invalid') and g.open > 0
+           or redrive.is_failing_v1(g.fingerprint))
       and (kinds is null or g.kind = any (kinds))
     order by g.fingerprint
 $$;

@@ -30,9 +30,9 @@ begin
             when r.payload is null then 'payload: must be an object, not null'
             when redrive.payload_fault(r.payload) is not null
                 then redrive.payload_fault(r.payload)
-            when jsonb_typeof(r.headers) is distinct from 'object'
-                then 'headers: must be an object'
-            when octet_length(r.headers::text) > 8192 then 'headers: at most 8192 bytes'
+            when r.headers is null then 'headers: must be an object'
+            when redrive.unfit_headers_v1(r.headers, 0) is not null
+                then redrive.unfit_headers_v1(r.headers, 0)
             when length(r.tenant) not between 1 and 255
                 then 'tenant: must have 1 to 255 characters'
             when length(r.idempotency_key) not between 1 and 255

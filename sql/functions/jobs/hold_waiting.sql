@@ -3,7 +3,7 @@
 -- in:    waits: true: wait for sessions that have locked one of the jobs; false: leave out such a
 --        job, and a job that cannot be settled now: see busy
 -- out:   their ids
--- locks: the marks of their lanes, shared, which waits for claims; then jobs, ascending
+-- locks: the marks of their lanes, for key share, which waits for claims; then jobs, ascending
 -- plan:  jobs_pkey; unclaimed
 -- A claim writes no job. The mark of a lane tells it that another session holds jobs there. Then
 -- the claim locks the jobs that it takes, skip locked. All other jobs of the lane are claimed as
@@ -23,9 +23,13 @@ declare
     held bigint[];
     busy bigint[];
 begin
-    perform pg_advisory_xact_lock_shared(l.mark)
-    from (select distinct redrive.lane_mark_v1(j.queue, j.priority, j.lane) as mark
-          from redrive.jobs j where j.id = any (hold_waiting_v1.ids) order by 1) l;
+    perform from redrive.lane_marks m
+    -- both lanes, because a job may come back and move to its front lane meanwhile
+    where m.n = any (array(
+        select redrive.lane_mark_v2(j.queue, j.priority, p.lane)
+        from redrive.jobs j, unnest(array[j.lane, ~j.lane]) as p(lane)
+        where j.id = any (hold_waiting_v1.ids)))
+    order by m.n for key share;
     -- Do not lock the row of a claimed job: the session that settles it may want jobs that we hold.
     held := redrive.unclaimed_v1(hold_waiting_v1.ids);
     if waits then

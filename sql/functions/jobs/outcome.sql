@@ -29,8 +29,6 @@ as $$
                                and not a.detail -> 'asked' @> to_jsonb(outcome_v1.job)))
             then 'cancelled'
         when d.outcome = 'succeeded' then 'succeeded'
-        -- it ends in another cell
-        when exists (select from redrive.moved_jobs m where m.id = outcome_v1.job) then 'unknown'
         -- the job died again, and that dead letter was purged
         when d.outcome = 'dead_again' then 'unknown'
         when h.state is not null

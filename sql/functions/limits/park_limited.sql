@@ -18,11 +18,12 @@ begin
         select j.id, n.name, row_number() over (partition by n.name order by j.priority, j.id) as nth
         from redrive.jobs j cross join lateral unnest(j.limits) as n(name)
         where j.id = any (ids) and j.run_at <= clock_timestamp()),
+    named as materialized (
+        select array(select distinct c.name from counted c) as names),
     room as materialized (
-        select n.name, case when exists (select from redrive.limit_waits w where w.name = n.name)
+        select r.name, case when r.name in (select w.name from redrive.waited_for_v1(n.names) w(name))
                             then 0 else r.room end as room
-        from (select distinct c.name from counted c) n
-        cross join lateral redrive.limit_room_v1(n.name) r
+        from named n cross join lateral redrive.limit_rooms_v1(n.names) r
         where r.room is not null),
     parked as (
         select c.id, min(c.name) as name from counted c join room r on r.name = c.name

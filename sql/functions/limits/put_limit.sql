@@ -12,6 +12,8 @@ as $$
 declare
     at_name text;
     woken int := 0;
+    running bigint[];      -- jobs that count now, each with its name
+    names text[];
 begin
     if concurrency is null and rate is null then
         delete from redrive.limits l where l.name = put_limit_v1.name;
@@ -20,36 +22,37 @@ begin
         values (name, concurrency, rate)
         on conflict on constraint limits_pkey do update
         set concurrency = excluded.concurrency, rate = excluded.rate, set_at = clock_timestamp();
-        -- running jobs count already
-        insert into redrive.limit_slots (name, job)
-        select n.name, j.id
+        -- Running jobs count already. The key says from where their slots are counted.
+        select array_agg(j.id), array_agg(n.name) into running, names
         from redrive.claims k cross join lateral unnest(k.ids) as c(id)
         join redrive.jobs j on j.id = c.id
         cross join lateral unnest(j.limits) as n(name)
-        where n.name = put_limit_v1.name
-           or right(put_limit_v1.name, 2) = ':*'
-              and starts_with(n.name, left(put_limit_v1.name, -1))
+        where k.id >= redrive.claims_from_v1(null)
+          and (n.name = put_limit_v1.name
+               or right(put_limit_v1.name, 2) = ':*'
+                  and starts_with(n.name, left(put_limit_v1.name, -1)));
+        insert into redrive.limit_keys as k (name)
+        select distinct n.name from unnest(names) as n(name) order by 1
+        on conflict on constraint limit_keys_pkey do update set slots_from = 0, slots_seen = 0;
+        insert into redrive.limit_slots (name, job)
+        select n.name, n.job from unnest(names, running) as n(name, job)
         on conflict do nothing;
     end if;
     for at_name in
-        with recursive waiting(name) as (
-            (select w.name from redrive.limit_waits w order by w.name limit 1)
-            union all
-            select n.name
-            from waiting g, lateral (select w.name from redrive.limit_waits w where w.name > g.name
-                                     order by w.name limit 1) n)
         select a.name from (
             select put_limit_v1.name
             union
-            (select w.name from waiting w
+            (select distinct l.name from redrive.limit_lines l
              where right(put_limit_v1.name, 2) = ':*'
-               and starts_with(w.name, left(put_limit_v1.name, -1))
+               and starts_with(l.name, left(put_limit_v1.name, -1))
              limit 100)) a                     -- tend_limits handles the rest
         order by a.name
     loop
         -- a low rate may have put some jobs off for long
-        update redrive.limit_keys k set placed_at = clock_timestamp()
-        where k.name = at_name and k.placed_at > clock_timestamp();
+        if exists (select from redrive.pace_v1(at_name) p where p.placed_at > clock_timestamp()) then
+            perform from redrive.limit_keys k where k.name = at_name for update;
+            perform redrive.set_pace_v1(at_name, null, clock_timestamp());
+        end if;
         woken := woken + coalesce((
             select redrive.wake_v1(at_name, r.slots, l.setting is not null)
             from (select) one

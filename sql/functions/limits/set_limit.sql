@@ -12,7 +12,7 @@ declare
     existed constant boolean := exists (
         select from redrive.limits l where l.name = set_limit_v1.name);
     fault constant text := case
-        when name is null or name collate "C" !~ '^[a-z][a-z0-9_.-]{0,62}(:.+)?$' or length(name) > 255
+        when name is null or name collate "C" !~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}(:.+)?$' or length(name) > 255
             then 'name: must be like emails, customer:17 or customer:*'
         when concurrency not between 0 and 1000000
             then 'concurrency: must lie between 0 and 1000000'

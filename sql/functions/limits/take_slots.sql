@@ -7,6 +7,8 @@
 --        lane. Jobs, skip locked
 -- A limit whose key another session keeps locked has no room. A job whose row is locked stays as it
 -- is, and a later claim from the start finds it again.
+-- The slots of a name are counted from its first one. If that meets many ended ones, because an open
+-- snapshot keeps them, the place of the first one moves on: see advance_slots.
 -- A slot is written by the transaction of its claim, whose commit then waits for the disk. If a
 -- crash lost the claim of a running job, one job too many would run.
 create or replace function redrive.take_slots_v1(ids bigint[]) returns bigint[]
@@ -18,21 +20,22 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
-    pair_jobs bigint[];    -- each job with each of its limited names
-    names text[];
-    places int[];
-    every_job bigint[];
-    every_name text[];
-    limited text[];        -- these names, once
-    rooms int[];           -- and how many jobs may begin under each
-    won bigint[];
-    lost bigint[];
+    limited text[];        -- their limited names, sorted, each once
+    pair_jobs bigint[];    -- each job with each of these names, in order of the jobs
+    pair_names int[];      -- as the number of the name
+    ours text[];           -- of these names, the ones that we have locked
+    entries bigint;        -- of the index of slots, which this transaction has read
+    used int;              -- of these, slots that are taken
+    rooms int[];           -- how many jobs may begin under each name
+    counts int[];          -- how many of these jobs do
+    next record;
+    number int;
+    full_name int;         -- the first name of a job that has no room
     taken bigint[] := '{}';
+    slot_names text[] := '{}';
+    slot_jobs bigint[] := '{}';
     parked bigint[] := '{}';
     behind text[] := '{}';
-    lost_to text[];
-    at_name text;
-    ours text[];           -- of these names, the ones that we have locked
     unresolved bigint[];   -- jobs that may have names and have not been checked
     free bigint[];         -- jobs whose rows no other session has locked
     aside bigint[] := '{}';   -- the others
@@ -47,85 +50,87 @@ begin
         free := array(select j.id from redrive.jobs j where j.id = any (unresolved)
                       order by j.id for no key update skip locked);
         perform redrive.resolve_limits_v1(free);
-        aside := array(select u.id from unnest(unresolved) as u(id) where u.id <> all (free));
+        aside := array(select u.id from unnest(unresolved) as u(id)
+                       where u.id not in (select f.id from unnest(free) as f(id)));
     end if;
 
     -- 2. List each job with each of its limited names. Return at once if there are none.
-    select array_agg(p.id order by p.place, p.name), array_agg(p.name order by p.place, p.name),
-           array_agg(p.place order by p.place, p.name)
-    into pair_jobs, names, places
-    from (select j.id, n.name, v.place::int as place
-          from unnest(ids) with ordinality as v(id, place)
-          join redrive.jobs j on j.id = v.id
-          cross join lateral unnest(j.limits) as n(name)
-          where j.id = any (take_slots_v1.ids)
-            and exists (select from redrive.limit_of_v1(n.name))) p;
-    if pair_jobs is null then
+    with pairs as materialized (
+        select v.id, v.place, n.name
+        from unnest(ids) with ordinality as v(id, place)
+        cross join lateral (select j.limits from redrive.jobs j where j.id = v.id offset 0) j
+        cross join lateral unnest(j.limits) as n(name)),
+    named as materialized (
+        select n.name, row_number() over (order by n.name)::int as number
+        from (select distinct p.name from pairs p) n
+        where exists (select from redrive.limit_of_v1(n.name))),
+    -- Not a join: planned for few, it would compare each name with each other one.
+    numbered as (
+        select p.id, p.place, dense_rank() over (order by p.name)::int as number
+        from pairs p where (p.name in (select n.name from named n)) is true)
+    select array_agg(p.id order by p.place, p.number), array_agg(p.number order by p.place, p.number),
+           (select array_agg(o.name order by o.number) from named o)
+    into pair_jobs, pair_names, limited
+    from numbered p;
+    if limited is null then
         return array(select v.id from unnest(ids) with ordinality as v(id, place)
-                     where v.id <> all (aside) order by v.place);
+                     where v.id not in (select a.id from unnest(aside) as a(id)) order by v.place);
     end if;
 
     -- 3. Lock the keys of these limits, and read how much room each has.
-    every_job := pair_jobs; every_name := names;
-    limited := array(select distinct n.name from unnest(names) as n(name) order by 1);
     ours := redrive.lock_limits_v1(limited);
+    entries := pg_stat_get_xact_tuples_returned('redrive.limit_slots_name_idx'::regclass);
     -- Only now, with a new snapshot, which shows the slots that others took before us.
-    rooms := array(select case when n.name = any (ours) then r.room else 0 end
-                   from unnest(limited) with ordinality as n(name, i),
-                   lateral redrive.limit_room_v1(n.name) r order by n.i);
+    select array_agg(case when r.name not in (select o.name from unnest(ours) as o(name)) then 0
+                          -- null: the limit was removed just now
+                          else coalesce(r.room, 2147483647) end order by r.number),
+           sum(r.used)
+    into rooms, used
+    from redrive.limit_rooms_v1(limited) r;
+    entries := pg_stat_get_xact_tuples_returned('redrive.limit_slots_name_idx'::regclass) - entries;
+    counts := array_fill(0, array[cardinality(limited)]);
 
-    -- 4. Decide in rounds which jobs have room under all of their limits.
-    while pair_jobs is not null loop
-        -- A job that is behind one that must wait, and has room itself, is decided in the next
-        -- round.
-        with pairs as materialized (
-            select p.job, p.name, p.place from unnest(pair_jobs, names, places) as p(job, name, place)),
-        room as materialized (
-            select r.name, r.room from unnest(limited, rooms) as r(name, room)),
-        without as materialized (
-            select p.job, min(p.name) as name from pairs p join room r on r.name = p.name
-            where r.room < 1 group by p.job),
-        counted as (
-            select p.job, r.room, row_number() over (partition by p.name order by p.place) as nth
-            from pairs p join room r on r.name = p.name
-            where p.job not in (select w.job from without w)),
-        within as materialized (
-            select c.job from counted c group by c.job
-            -- null: its limit was removed just now
-            having bool_and(c.room is null or c.nth <= c.room)),
-        rest as materialized (
-            select p.* from pairs p
-            where p.job not in (select w.job from within w)
-              and p.job not in (select w.job from without w))
-        select (select array_agg(w.job) from within w),
-               (select array_agg(w.job order by w.job) from without w),
-               (select array_agg(w.name order by w.job) from without w),
-               array(select r.room - (select count(*) from pairs p
-                                      where p.name = r.name
-                                        and p.job in (select w.job from within w))
-                     from room r order by array_position(limited, r.name)),
-               (select array_agg(r.job order by r.place, r.name) from rest r),
-               (select array_agg(r.name order by r.place, r.name) from rest r),
-               (select array_agg(r.place order by r.place, r.name) from rest r)
-        into won, lost, lost_to, rooms, pair_jobs, names, places;
-        taken := taken || coalesce(won, '{}');
-        parked := parked || coalesce(lost, '{}');
-        behind := behind || coalesce(lost_to, '{}');
+    -- 4. Take the jobs that have room under all of their limits, one after the other.
+    for next in
+        select p.job, array_agg(p.name order by p.name) as names
+        from unnest(pair_jobs, pair_names) with ordinality as p(job, name, place)
+        group by p.job order by min(p.place)
+    loop
+        full_name := null;
+        foreach number in array next.names loop
+            if rooms[number] - counts[number] < 1 then
+                full_name := coalesce(full_name, number);
+            end if;
+        end loop;
+        if full_name is not null then
+            parked := parked || next.job;
+            behind := behind || limited[full_name];
+            continue;
+        end if;
+        taken := taken || next.job;
+        foreach number in array next.names loop
+            counts[number] := counts[number] + 1;
+            slot_names := slot_names || limited[number];
+            slot_jobs := slot_jobs || next.job;
+        end loop;
     end loop;
 
     -- 5. Write the slots of these jobs, and use up the rates of their limits.
     if cardinality(taken) > 0 then
         perform set_config('synchronous_commit', 'on', true);
         insert into redrive.limit_slots (name, job)
-        select p.name, p.job from unnest(every_name, every_job) as p(name, job)
-        where p.job = any (taken)
+        select p.name, p.job from unnest(slot_names, slot_jobs) as p(name, job)
         on conflict do nothing;
-        update redrive.limit_keys k
-        set next_at = redrive.next_at_v1(k.next_at, l.rate, l.burst, n.n, clock_timestamp())
-        from (select p.name, count(*)::int as n from unnest(every_name, every_job) as p(name, job)
-              where p.job = any (taken) group by p.name) n
+        perform redrive.set_pace_v1(
+            n.name, redrive.next_at_v1(coalesce(p.next_at, '2000-01-01 UTC'), l.rate, l.burst, n.n,
+                                       clock_timestamp()), null)
+        from unnest(limited, counts) as n(name, n)
         cross join lateral redrive.limit_of_v1(n.name) l
-        where k.name = n.name and l.rate is not null;
+        left join lateral redrive.pace_v1(n.name) p on true
+        where n.n > 0 and l.rate is not null;
+    end if;
+    if entries > 2 * used + 200 then
+        perform redrive.advance_slots_v1(ours);
     end if;
 
     -- 6. Park the jobs without room behind their first limit that has none.
@@ -133,18 +138,23 @@ begin
         free := array(select j.id from redrive.jobs j where j.id = any (parked)
                       order by j.id for no key update skip locked);
         perform redrive.park_v1(array_agg(p.id), array_agg(p.name))
-        from unnest(parked, behind) as p(id, name) where p.id = any (free);
+        from unnest(parked, behind) as p(id, name)
+        where (p.id in (select f.id from unnest(free) as f(id))) is true;
         aside := aside || parked;
     end if;
 
     -- 7. Wake jobs that wait for a rate, each for its time.
-    foreach at_name in array ours loop
-        perform redrive.wake_v1(at_name, r.slots, true)
-        from redrive.limit_room_v1(at_name) r where r.rate is not null;
+    for next in
+        with awaited as materialized (select w.name from redrive.waited_for_v1(ours) w(name))
+        select r.name, r.slots
+        from redrive.limit_rooms_v1(array(select a.name from awaited a)) r
+        where r.rate is not null order by r.name
+    loop
+        perform redrive.wake_v1(next.name, next.slots, true);
     end loop;
 
     -- 8. Return the jobs that may run, in the order given.
     return array(select v.id from unnest(ids) with ordinality as v(id, place)
-                 where v.id <> all (aside) order by v.place);
+                 where v.id not in (select a.id from unnest(aside) as a(id)) order by v.place);
 end
 $$;

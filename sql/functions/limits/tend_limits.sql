@@ -3,7 +3,8 @@
 -- or its limit was raised. Each call is one step of a walk over the names.
 -- in:    most: names to look at; the step ends earlier once it has woken 10,000 jobs
 -- out:   how many jobs were woken
--- plan:  limit_keys_pkey, and a descent of limit_waits_line_idx for each name with waiting jobs
+-- plan:  limit_keys_pkey and limit_lines_name_idx; the slots and the waiting jobs from their first
+--        one. mend_lines reads from the beginning, but seldom
 create or replace function redrive.tend_limits_v1(most int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -19,32 +20,36 @@ declare
     woken int := 0;
 begin
     -- A slot is freed when its job leaves its claim. Delete slots whose jobs have no claim.
-    if exists (select from redrive.limit_slots) then
-        -- Not `not in`: each slot would be searched in all claims if the planner expects many.
-        delete from redrive.limit_slots s
-        where s.job = any (array(
-            select o.job from redrive.limit_slots o
-            except
-            select c.id from redrive.claims k, unnest(k.ids) as c(id)
-            where k.id >= redrive.claims_from_v1(null)));
-        -- Its job ended while put_limit counted it. Its claim may list other running jobs.
-        delete from redrive.limit_slots s
-        where not exists (select from redrive.jobs j where j.id = s.job);
-    end if;
+    -- Not `not in`: each slot would be searched in all claims if the planner expects many.
+    delete from redrive.limit_slots s
+    where s.job = any (array(
+        select o.job
+        from redrive.limit_keys k
+        cross join lateral (select l.job from redrive.limit_slots l
+                            where l.name = k.name and l.id >= k.slots_from) o
+        except
+        select c.id from redrive.claims k, unnest(k.ids) as c(id)
+        where k.id >= redrive.claims_from_v1(null)));
+    -- Its job ended while put_limit counted it. Its claim may list other running jobs.
+    delete from redrive.limit_slots s
+    where s.job = any (array(
+        select o.job
+        from redrive.limit_keys k
+        cross join lateral (select l.job from redrive.limit_slots l
+                            where l.name = k.name and l.id >= k.slots_from) o
+        where not exists (select from redrive.jobs j where j.id = o.job)));
+    -- A restore, or a switch to a logical replica, has set the sequence back.
+    update redrive.limit_keys k set slots_from = 0, slots_seen = 0
+    where k.slots_from > (select q.last_value + 1 from redrive.limit_slots_id_seq q);
+    perform redrive.mend_lines_v1();
     select c.last_key[1] into start from redrive.chores c where c.name = 'limits';
     for at_name in
-        with recursive waiting(name) as (
-            (select w.name from redrive.limit_waits w where w.name > coalesce(start, '')
-             order by w.name limit 1)
-            union all
-            select n.name
-            from waiting g, lateral (select w.name from redrive.limit_waits w where w.name > g.name
-                                     order by w.name limit 1) n)
         select a.name from (
             (select k.name from redrive.limit_keys k where k.name > coalesce(start, '')
              order by k.name limit most)
             union
-            (select w.name from waiting w limit most)) a
+            (select distinct l.name from redrive.limit_lines l where l.name > coalesce(start, '')
+             order by l.name limit most)) a
         order by a.name limit most
     loop
         if woken >= 10000 then
@@ -53,7 +58,7 @@ begin
         end if;
         looked := looked + 1;
         start := at_name;
-        if exists (select from redrive.limit_waits w where w.name = at_name) then
+        if exists (select from redrive.waited_for_v1(array[at_name])) then
             -- park inserts no key. Or the key was deleted below while no waiting job was visible.
             insert into redrive.limit_keys (name)
             select at_name
@@ -66,13 +71,25 @@ begin
                 left join redrive.limit_of_v1(at_name) l on true
                 left join redrive.limit_room_v1(at_name) r on true), 0);
         else
-            delete from redrive.limit_keys k
-            where k.name = (select o.name from redrive.limit_keys o
-                            where o.name = at_name and o.next_at < clock_timestamp()
-                              and o.placed_at < clock_timestamp()
-                            for update skip locked)
-              and not exists (select from redrive.limits l where l.name = at_name)
-              and not exists (select from redrive.limit_slots s where s.name = at_name);
+            with gone as (
+                delete from redrive.limit_keys k
+                where k.name = (select o.name from redrive.limit_keys o
+                                where o.name = at_name for update skip locked)
+                  and not exists (select from redrive.pace_v1(at_name) p
+                                  where greatest(p.next_at, p.placed_at) >= clock_timestamp())
+                  and not exists (select from redrive.limits s where s.name = at_name)
+                  and not exists (select from redrive.limit_slots s
+                                  where s.name = at_name and s.id >= k.slots_from)
+                  -- else the next job would read the slots that ended before this place
+                  and (k.slots_from = 0
+                       or not exists (select from redrive.limit_of_v1(at_name))
+                       or k.slots_seen + 1000000 < (select q.last_value
+                                                    from redrive.limit_slots_id_seq q))
+                returning k.name)
+            delete from redrive.limit_paces p
+            where p.name in (select g.name from gone g)
+              and p.n = (select o.n from redrive.limit_paces o where o.name = p.name
+                         order by o.n desc limit 1);
         end if;
     end loop;
     update redrive.chores c set last_key = array[case when looked < most then '' else start end]

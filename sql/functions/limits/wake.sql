@@ -5,7 +5,9 @@
 -- out:   how many were woken
 -- locks: waits and jobs, skip locked; with a rate also the key, skip locked: the session that holds
 --        the key wakes the jobs
--- plan:  limit_waits_line_idx, a descent for each queue and kind that waits
+-- plan:  limit_lines_name_idx, and limit_waits_line_idx from the first job of each line
+-- If the search meets many jobs that were woken before, because an open snapshot keeps them, the places
+-- of the lines move on. A job that becomes visible before such a place is found by tend_limits.
 create or replace function redrive.wake_v1(name text, n int, is_served boolean) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -31,28 +33,29 @@ declare
     told int;
     slots int := 0;
     woken int := 0;
+    entries bigint;        -- of the index of waits, which this transaction has read
 begin
     -- 1. Return at once if no job waits for this limit.
-    if most < 1 or not exists (select from redrive.limit_waits w where w.name = wake_v1.name) then
+    if most < 1 or not exists (select from redrive.waited_for_v1(array[wake_v1.name])) then
         return 0;
     end if;
 
     -- 2. Under a rate, lock the key, and find the first time and how many jobs it has room for.
-    select l.rate, l.burst, k.next_at, k.placed_at into held
-    from redrive.limit_of_v1(wake_v1.name) l
-    left join redrive.limit_keys k on k.name = wake_v1.name;
+    select l.rate, l.burst, null::timestamptz as next_at, null::timestamptz as placed_at into held
+    from redrive.limit_of_v1(wake_v1.name) l;
     if held.rate is not null then
         perform from redrive.limit_keys k where k.name = wake_v1.name for update skip locked;
         if not found then
             return 0;
         end if;
-        select k.next_at, k.placed_at into held.next_at, held.placed_at
-        from redrive.limit_keys k where k.name = wake_v1.name;
+        select coalesce(p.next_at, '2000-01-01 UTC'), coalesce(p.placed_at, '2000-01-01 UTC')
+        into held.next_at, held.placed_at
+        from (select) one left join redrive.pace_v1(wake_v1.name) p on true;
         step := 1 / held.rate * interval '1 s';
         -- from before the clock was set back or the rate was raised: nothing could begin until then
         if held.next_at > at + held.burst * step then
             held.next_at := at + held.burst * step;
-            update redrive.limit_keys k set next_at = held.next_at where k.name = wake_v1.name;
+            perform redrive.set_pace_v1(wake_v1.name, held.next_at, null);
         end if;
         -- after the job that was woken last, unless the clock was set back since
         first := greatest(at, least(held.next_at - (held.burst - 1) * step, at + held.burst * step),
@@ -65,17 +68,14 @@ begin
 
     loop
         -- 3. Lock the next waits, by priority and due time.
-        with recursive line(queue, kind) as (
-            (select w.queue, w.kind from redrive.limit_waits w where w.name = wake_v1.name
-             order by w.queue, w.kind limit 1)
-            union all
-            select g.queue, g.kind
-            from line l, lateral (
-                select w.queue, w.kind from redrive.limit_waits w
-                where w.name = wake_v1.name and (w.queue, w.kind) > (l.queue, l.kind)
-                order by w.queue, w.kind limit 1) g),
-        served as (
-            select l.queue, l.kind from line l
+        entries := pg_stat_get_xact_tuples_returned('redrive.limit_waits_line_idx'::regclass);
+        with line as materialized (
+            -- the one with the last place, if there are several
+            select distinct on (l.queue, l.kind, l.priority) l.*
+            from redrive.limit_lines l where l.name = wake_v1.name
+            order by l.queue, l.kind, l.priority, l.due desc, l.job desc),
+        served as materialized (
+            select l.* from line l
             where not is_served
                or not exists (select from redrive.queues q
                               where q.queue = l.queue and q.paused_at is not null)
@@ -87,9 +87,14 @@ begin
             from served s, lateral (
                 select w.job, w.priority, w.due from redrive.limit_waits w
                 where w.name = wake_v1.name and w.queue = s.queue and w.kind = s.kind
-                order by w.priority, w.due, w.job limit most for update skip locked) w
+                  and w.priority = s.priority and (w.due, w.job) >= (s.due, s.job)
+                order by w.due, w.job limit most for update skip locked) w
             order by w.priority, w.due, w.job limit most)
         select array_agg(x.job order by x.priority, x.due, x.job) into picked from next x;
+        if pg_stat_get_xact_tuples_returned('redrive.limit_waits_line_idx'::regclass) - entries
+           > 2 * coalesce(cardinality(picked), 0) + 200 then
+            perform redrive.advance_lines_v1(wake_v1.name);
+        end if;
         exit when picked is null;
 
         -- 4. Make their jobs due, and delete their waits.
@@ -109,7 +114,8 @@ begin
                                   where j.id = w.job and j.run_at = 'infinity'))
             returning w.job),
         moved as (
-            update redrive.jobs j set run_at = d.run_at from due d where j.id = d.id
+            update redrive.jobs j set run_at = d.run_at, lane = least(j.lane, ~j.lane)
+            from due d where j.id = d.id
             returning j.queue, j.run_at)
         select (select count(*) from done), count(*), max(m.run_at), bit_or(redrive.wake_slot_v1(m.queue))
         into gone, moved, last, told from moved m;
@@ -119,7 +125,7 @@ begin
         most := most - moved;
         slots := slots | coalesce(told, 0);
         if held.rate is not null and moved > 0 then
-            update redrive.limit_keys k set placed_at = last where k.name = wake_v1.name;
+            perform redrive.set_pace_v1(wake_v1.name, null, last);
             first := last + step;
         end if;
         -- A job that no longer waits, because its ordering key woke it, has taken no turn.

@@ -1,7 +1,7 @@
 -- done_chore: record that a CronJob has run, so that a missing run is visible without Kubernetes.
 -- A false record would silence an alert. So the audit log records who made it once a day, and also
 -- each change of the interval.
--- errors: RD001 'chore: rule'; take_chore records the workers' own chores
+-- errors: RD001 'field: rule'; take_chore records the workers' own chores
 create or replace function redrive.done_chore_v1(chore text, every interval) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -13,6 +13,10 @@ declare
 begin
     if chore not in ('purge', 'redrive') then
         raise exception using errcode = 'RD001', message = 'chore: must be purge or redrive';
+    end if;
+    if every not between interval '1 s' and interval '31 days' then
+        raise exception using errcode = 'RD001',
+            message = 'every: must lie between a second and 31 days';
     end if;
     select * into before from redrive.chores c where c.name = chore for update;
     insert into redrive.chores as c (name, ran_at, every, marked_by)

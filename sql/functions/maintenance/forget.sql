@@ -33,6 +33,7 @@ begin
         redrive.forget_lanes_v1(batch),
         redrive.forget_names_v1((keep ->> 'names')::interval, batch),
         redrive.forget_schedules_v1((keep ->> 'names')::interval, batch),
+        redrive.forget_recovered_v1(batch),
         redrive.forget_results_v1(batch),
         redrive.forget_samples_v1(batch),
         redrive.forget_side_effects_v1(batch)];

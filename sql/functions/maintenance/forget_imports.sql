@@ -1,5 +1,5 @@
 -- forget_imports: delete records of imports past the retention of keys, if no other row of the job
--- is left. While a move into this database goes on, or is given up, its jobs are remembered.
+-- is left.
 -- Each call is one step of a walk over all imports. At its end it waits for the walks of the other
 -- tables.
 -- in:    batch: how many to look at
@@ -23,9 +23,6 @@ begin
     from redrive.chores h where h.name = 'forget_imports' and h.place >= 0;
     delete from redrive.imports i
     where i.job = any (looked) and i.at < clock_timestamp() - older_than
-      and not exists (select from redrive.moves m
-                      where m.is_incoming and coalesce(m.ended_at, 'infinity') = 'infinity'
-                        and i.source = format('%s %s', m.cell, m.id))
       and not exists (select from redrive.jobs j where j.id = i.job)
       and not exists (select from redrive.dead_letters d where d.id = i.job);
     get diagnostics gone = row_count;

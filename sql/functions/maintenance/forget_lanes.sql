@@ -18,6 +18,9 @@ as $$
         limit batch for update skip locked),
     gone as (
         delete from redrive.lanes l using pick p
-        where l.queue = p.queue and l.priority = p.priority and l.lane = p.lane returning 1)
+        where l.queue = p.queue and l.priority = p.priority and l.lane = p.lane returning 1),
+    forgotten as (
+        delete from redrive.full_scans s using pick p
+        where s.queue = p.queue and s.priority = p.priority and s.lane = p.lane)
     select count(*)::int from gone
 $$;

@@ -10,6 +10,8 @@
 --        salts   the header that belongs to a payload; null if it has one
 -- out:   how many values were still as they had been read; the others are not changed
 -- errors: RD001 'run: rule', 'news: rule': nobody can change what a job should do this way
+-- The digests of plans and campaigns follow a dead letter that is encrypted again. It is left for the
+-- next run while one of its campaigns is locked.
 -- locks: skip locked, so it waits for nothing: a row that a claim or a settlement has locked is
 --        left for the next run
 create or replace function redrive.reencrypt_v1(
@@ -25,6 +27,7 @@ as $$
 #variable_conflict use_column
 declare
     changed int := 0;
+    campaigns bigint[];      -- those that have yet to release dead letters, and that we hold
 begin
     -- Beside its envelope a failure shows in the clear where it happened, as it did before.
     if exists (select from unnest(olds, news) as v(old, new)
@@ -45,15 +48,39 @@ begin
                            else j.headers || jsonb_build_object('$redrive', p.salt) end
         from pick p where j.id = p.id;
     elsif place = 'dead_letters' then
-        with pick as materialized (
-            select d.id, d.redrives, v.new, v.salt
+        campaigns := array(
+            select c.id from redrive.campaigns c
+            where c.planned_login is not null and c.state in (
+                'planned', 'waiting', 'canary', 'ramp', 'running', 'paused', 'aborted')
+            order by c.id for update skip locked);
+        with planned as materialized (
+            select c.id as campaign, o.n, o.id, o.redrives, o.digest
+            from redrive.campaigns c
+            cross join lateral (
+                select j.n, j.id, j.redrives, j.digest from redrive.campaign_jobs j
+                where j.campaign = c.id and j.n > c.place and j.state is null
+                  and j.id = any (reencrypt_v1.ids)
+                offset 0) o
+            where c.planned_login is not null and c.state in (
+                'planned', 'waiting', 'canary', 'ramp', 'running', 'paused', 'aborted')),
+        pick as materialized (
+            select d.id, d.redrives, v.new, d.payload, d.headers,
+                   d.headers || case when v.salt is null then '{}'
+                                     else jsonb_build_object('$redrive', v.salt) end as new_headers
             from unnest(ids, ns, olds, news, salts) as v(id, n, old, new, salt)
             join redrive.dead_letters d on d.id = v.id and d.redrives = v.n and d.payload = v.old
-            for update of d skip locked)
+            where not exists (select from planned o
+                              where o.id = d.id and o.redrives = d.redrives
+                                and o.campaign <> all (campaigns))
+            for update of d skip locked),
+        followed as (
+            update redrive.campaign_jobs j
+            set digest = redrive.content_digest_v1(p.new, p.new_headers)
+            from planned o join pick p on p.id = o.id and p.redrives = o.redrives
+                and o.digest = redrive.content_digest_v1(p.payload, p.headers)
+            where j.campaign = o.campaign and j.n = o.n)
         update redrive.dead_letters d
-        set payload = p.new, message = '[encrypted]',
-            headers = case when p.salt is null then d.headers
-                           else d.headers || jsonb_build_object('$redrive', p.salt) end
+        set payload = p.new, message = '[encrypted]', headers = p.new_headers
         from pick p where d.id = p.id and d.redrives = p.redrives;
     elsif place = 'failures' then
         with pick as materialized (

@@ -45,11 +45,14 @@ begin
             or exists (select from redrive.batches b
                        where b.closed_at is null and b.over_at is null
                          and b.close_by < clock_timestamp())
-        when 'limits' then exists (select from redrive.limit_slots)
-            or exists (select from redrive.limit_waits)
-            or exists (select from redrive.limit_keys)
+        when 'limits' then exists (select from redrive.limit_keys)
+            or exists (select from redrive.limit_lines)
         when 'campaign' then exists (select from redrive.heals h where h.ended_at is null)
             or exists (select from redrive.live_campaigns_v1())
+        when 'hold' then exists (select from redrive.held_groups)
+            or exists (select from redrive.groups g
+                       where g.fixed_in is not null and g.regressed_at is null
+                         and redrive.is_failing_v1(g.fingerprint))
         when 'schedules' then exists (select from redrive.due_schedules_v1())
         when 'rescue' then exists (
             select from redrive.workers w

@@ -25,10 +25,16 @@ begin
         cross join lateral (
             select o.id from redrive.jobs o
             where o.queue = v.queue and o.ordering_key = v.ordering_key
+              and o.id >= coalesce((
+                  select k.jobs_from from redrive.hot_keys k
+                  where k.queue = v.queue and k.ordering_key = v.ordering_key), 0)
             order by o.id limit 1) h
         -- while a job of the key runs, the session that ends that job wakes the next one
         where not exists (select from redrive.running_keys r
-                          where r.queue = v.queue and r.ordering_key = v.ordering_key)
+                          where r.queue = v.queue and r.ordering_key = v.ordering_key
+                            and r.generation = coalesce((
+                                select k.generation from redrive.hot_keys k
+                                where k.queue = v.queue and k.ordering_key = v.ordering_key), 0))
           and not redrive.is_key_held_v1(v.queue, v.ordering_key, h.id)
           -- the job has its place in that line
           and not exists (select from redrive.limit_waits w where w.job = h.id)),
@@ -38,7 +44,7 @@ begin
           and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
         order by n.id for update skip locked),
     woken as (
-        update redrive.jobs n set run_at = clock_timestamp()
+        update redrive.jobs n set run_at = clock_timestamp(), lane = least(n.lane, ~n.lane)
         where n.id = any (array(select p.id from pick p))
         returning n.queue)
     select bit_or(redrive.wake_slot_v1(w.queue)) into slots from woken w;

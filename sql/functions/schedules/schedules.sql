@@ -14,7 +14,8 @@ as $$
            case when l.id is null then 'undeclared'
                 when s.paused_at is not null then 'paused' else 'active' end,
            case when l.id is not null and s.paused_at is null then s.next_at end,
-           s.last_at, s.last_job, s.paused_at, s.paused_by, s.paused_why,
+           s.last_at, s.last_job, s.paused_at, s.paused_by,
+           case when redrive.reads_texts_v1() then s.paused_why end,
            array(select distinct r.version
                  from redrive.schedule_declarers r
                  join redrive.schedule_declarations o on o.id = r.declaration

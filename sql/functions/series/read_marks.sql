@@ -35,7 +35,10 @@ as $$
                 case w.word when 'redrive' then 'campaign' when 'resume' then 'pause'
                             else w.word end as what, a.action,
                 coalesce(a.detail ->> 'campaign', a.detail ->> 'queue', a.detail ->> 'breaker',
-                         a.detail ->> 'name', a.detail ->> 'schedule') as name,
+                         -- the key of a limit may be a value of a payload
+                         case when (select r.reads_audit from reader r) then a.detail ->> 'name'
+                              else regexp_replace(a.detail ->> 'name', ':.*', ':*') end,
+                         a.detail ->> 'schedule') as name,
                 case when (select r.reads_audit from reader r) then a.actor end as actor, a.n,
                 a.id as line, b.queues, b.kinds
          from redrive.audit a
@@ -46,14 +49,22 @@ as $$
          left join lateral (  -- the edited dead letters are of one kind
              select o.queue, o.kind from redrive.dead_letters o
              where a.action = 'edit' and o.id = (a.detail -> 'ids' ->> 0)::bigint limit 1) l on true
+         left join lateral (
+             select d.queue, d.kind from redrive.schedules o
+             join redrive.schedule_declarations d on d.id = o.declaration
+             where a.detail ? 'schedule' and o.name = a.detail ->> 'schedule' limit 1) s on true
          cross join lateral (
              select coalesce(redrive.names_in_v1(a.detail -> 'queue'),
                              redrive.names_in_v1(c.plan -> 'queues'),
                              redrive.names_in_v1(a.detail -> 'filter' -> 'queue'),
-                             case when l.queue is not null then array[l.queue] end) as queues,
+                             case when l.queue is not null then array[l.queue] end,
+                             case when s.queue is not null then array[s.queue] end) as queues,
                     coalesce(redrive.names_in_v1(c.plan -> 'kinds'),
                              redrive.names_in_v1(a.detail -> 'filter' -> 'kind'),
-                             case when l.kind is not null then array[l.kind] end) as kinds) b
+                             case when l.kind is not null then array[l.kind] end,
+                             case when s.kind is not null then array[s.kind] end,
+                             case when a.detail ? 'breaker' then
+                                 redrive.kinds_behind_v1(a.detail ->> 'breaker') end) as kinds) b
          where a.at >= read_marks_v1.since and a.at < read_marks_v1.until
            and a.action in (  -- the same list as in audit_marks_idx
                'redrive', 'end redrive', 'abort redrive', 'cancel redrive', 'pause redrive',

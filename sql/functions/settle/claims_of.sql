@@ -6,7 +6,8 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
     select array_agg((select k.id from redrive.claims k
-                      where k.worker = v.worker and v.id = any (k.ids) limit 1)
+                      where k.worker = v.worker and k.id >= redrive.claims_from_v1(v.worker)
+                        and v.id = any (k.ids) limit 1)
                      order by v.n)
     from unnest(workers, ids) with ordinality as v(worker, id, n)
 $$;

@@ -11,8 +11,10 @@
 -- Two conditions prove the ownership of a job. The claim exists and belongs to its worker, and the
 -- job's deliveries are the same as when it was claimed. To take a job from a claim raises its
 -- deliveries, and this statement checks them again after a wait.
--- A job finds its place in the arrays by a binary search. With a join to the batch, a plan made
--- while the table was empty would read all jobs for each job of the batch.
+-- width_bucket(j.id, ids) is the place of a job in the ascending arrays: the number of ids up to
+-- this one, found by a binary search. So deliveries[width_bucket(j.id, ids)] is of this job. With a
+-- join to the batch, a plan made while the table was empty would read all jobs for each job of the
+-- batch.
 create or replace function redrive.complete_v1(
     workers int[], claims bigint[], ids bigint[], deliveries int[], ended bigint[])
 returns bigint[]
@@ -43,7 +45,6 @@ declare
     redrives int[];
     are_noted boolean[];
     created_ats timestamptz[];
-    tenants text[];
 begin
     -- 1. Copy the jobs to the history, before they are deleted.
     if exists (select from redrive.history_queues) then
@@ -66,8 +67,7 @@ begin
           and j.deliveries = complete_v1.deliveries[width_bucket(j.id, ids)] - 1
           and (select k.is_claimed from checked k)[width_bucket(j.id, ids)]
         returning j.id, j.queue, j.kind, j.idempotency_key, j.ordering_key, j.failed_at, j.redrives,
-                  j.noted, j.created_at, j.tenant, j.batch,
-                  j.limits is not null as is_limited,
+                  j.noted, j.created_at, j.batch, j.limits is not null as is_limited,
                   j.idempotency_key is not null or j.ordering_key is not null
                   or j.failed_at is not null or j.redrives > 0 or j.noted as is_special),
     counted as (
@@ -86,10 +86,9 @@ begin
            array_agg(g.failed_at is not null) filter (where g.is_special),
            array_agg(g.redrives) filter (where g.is_special),
            array_agg(g.noted) filter (where g.is_special),
-           array_agg(g.created_at) filter (where g.is_special),
-           array_agg(g.tenant) filter (where g.is_special)
+           array_agg(g.created_at) filter (where g.is_special)
     into settled, batches, is_any_limited, special_ids, queues, kinds, idempotency_keys,
-         ordering_keys, have_failed, redrives, are_noted, created_ats, tenants
+         ordering_keys, have_failed, redrives, are_noted, created_ats
     from gone g;
 
     -- 3. Remember keys, resolve dead letters, delete failures, side effects and running keys.
@@ -100,12 +99,12 @@ begin
     if special_ids is not null then
         with special as materialized (
             select * from unnest(special_ids, queues, kinds, idempotency_keys, ordering_keys,
-                                 have_failed, redrives, are_noted, created_ats, tenants)
+                                 have_failed, redrives, are_noted, created_ats)
                 as s(id, queue, kind, idempotency_key, ordering_key,
-                     has_failed, redrives, noted, created_at, tenant)),
+                     has_failed, redrives, noted, created_at)),
         remembered as (
-            insert into redrive.completions (kind, key, job, enqueued_at, tenant)
-            select kind, idempotency_key, id, created_at, tenant from special
+            insert into redrive.completions (kind, key, job, enqueued_at)
+            select kind, idempotency_key, id, created_at from special
             where idempotency_key is not null
             on conflict do nothing),
         forgotten as (
@@ -135,13 +134,16 @@ begin
             where n.id = any (array(
                     select (select o.id from redrive.jobs o
                             where o.queue = g.queue and o.ordering_key = g.ordering_key
+                              and o.id >= coalesce((
+                                  select h.jobs_from from redrive.hot_keys h
+                                  where h.queue = g.queue and h.ordering_key = g.ordering_key), 0)
                             order by o.id limit 1)
                     from special g where g.ordering_key is not null))
               and (n.run_at < clock_timestamp() or n.run_at = 'infinity')
               and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
             for no key update skip locked),
         promoted as (
-            update redrive.jobs n set run_at = clock_timestamp()
+            update redrive.jobs n set run_at = clock_timestamp(), lane = least(n.lane, ~n.lane)
             where n.id = any (array(select h.id from heads h))),
         counted as (
             insert into redrive.deltas (queue, kind, event, n)

@@ -1,6 +1,6 @@
 -- settle: end the attempts of a batch of jobs in any way but success.
 -- in:    parallel arrays, ascending by id and then deliveries: workers, claims, ids
---        deliveries: as claimed; they prove the ownership, and give a job its place: see complete
+--        deliveries: as claimed; they prove the ownership: see complete
 --        outcomes: retry | release | rescue | dead | cancel
 --        run_ats: when to run again, or null for now + delays seconds
 --        refunds: the attempt does not count
@@ -12,6 +12,9 @@
 -- locks: job rows, ascending, then their claims; the next jobs of their ordering keys, skip locked;
 --        and what wake locks
 -- plan:  jobs_pkey, claims_pkey
+-- width_bucket(j.id, ids) is the place of a job in the ascending arrays: the number of ids up to
+-- this one, found by a binary search. So outcomes[width_bucket(j.id, ids)] is the job's outcome. If
+-- an id is there twice, this is its last place. complete says why there is no join.
 create or replace function redrive.settle_v1(
     workers int[], claims bigint[], ids bigint[], deliveries int[], outcomes text[],
     run_ats timestamptz[], delays float8[], refunds boolean[], losses int[], failures jsonb[],
@@ -65,16 +68,18 @@ begin
     -- 4. Put the other jobs back to wait: retried, released or rescued.
     returned as (
         update redrive.jobs j
-        set (deliveries, run_at, attempt, losses, refunds, failed_at, streak, fingerprint,
+        set (deliveries, run_at, lane, attempt, losses, refunds, failed_at, streak, fingerprint,
              headers) = (
             select settle_v1.deliveries[v.place],
                    greatest(clock_timestamp(), coalesce(
                        run_ats[v.place],
                        clock_timestamp() + delays[v.place] * interval '1 second')),
+                   -- A job that was interrupted has waited already.
+                   case when v.has_ended then greatest(j.lane, ~j.lane)
+                        else least(j.lane, ~j.lane) end,
                    j.attempt + 1 - v.refund::int,
                    -- a job whose end was reported has not killed its process
-                   case when v.lost = 0
-                             and (v.outcome = 'retry' or reasons[v.place] = 'snoozed') then 0
+                   case when v.has_ended then 0
                         else redrive.recent_losses_v1(j.losses, j.failed_at) + v.lost end,
                    case when v.outcome = 'retry' and v.refund and v.lost = 0
                         then coalesce(j.refunds, 0) + 1 else j.refunds end,
@@ -89,7 +94,10 @@ begin
                             'attempt_traceparent', v.failure -> 'detail' -> 'traceparent')
                         else j.headers end
             from (select p.place, outcomes[p.place] as outcome, settle_v1.refunds[p.place] as refund,
-                         settle_v1.losses[p.place] as lost, failures[p.place] as failure
+                         settle_v1.losses[p.place] as lost, failures[p.place] as failure,
+                         settle_v1.losses[p.place] = 0 and (
+                             outcomes[p.place] = 'retry'
+                             or reasons[p.place] is not distinct from 'snoozed') as has_ended
                   from (select width_bucket(j.id, ids) as place) p) v)
         where j.id = any (ids)
           and outcomes[width_bucket(j.id, ids)] in ('retry', 'release', 'rescue')
@@ -134,6 +142,14 @@ begin
               union all
               select id, deliveries, attempt, held_by, failure from back) s
         where s.failure is not null),
+    grouped as (                                 -- count_buried counts the jobs that died
+        insert into redrive.group_deltas (fingerprint, kind, category, error_class, message, sample,
+                                          version, added, opened, failed)
+        select b.failure ->> 'fingerprint', min(b.kind), min(b.failure ->> 'category'),
+               min(b.failure ->> 'error_class'), min(b.failure ->> 'message'), max(b.id),
+               coalesce(b.failure -> 'detail' ->> 'version', ''), 0, 0, count(*)
+        from back b where b.failure is not null
+        group by b.failure ->> 'fingerprint', coalesce(b.failure -> 'detail' ->> 'version', '')),
     buried as (
         insert into redrive.dead_letters (
             id, redrives, queue, kind, reason, category, error_class, message, fingerprint,
@@ -144,7 +160,7 @@ begin
                coalesce(g.failure ->> 'category', 'other'),
                coalesce(g.failure ->> 'error_class', ''), coalesce(g.failure ->> 'message', ''),
                coalesce(g.failure ->> 'fingerprint', ''), g.tried - g.refund::int, g.delivered,
-               g.losses + g.lost, g.max_attempts, g.priority, g.lane, g.created_at,
+               g.losses + g.lost, g.max_attempts, g.priority, greatest(g.lane, ~g.lane), g.created_at,
                coalesce((select min(f.at) from redrive.failures f
                          where g.failed_at is not null and f.job = g.id), clock_timestamp()),
                g.expires_at, g.tenant, g.ordering_key, g.idempotency_key, g.headers, g.payload,
@@ -211,6 +227,9 @@ begin
                     select o.id from redrive.jobs o
                     where o.queue = s.queue and o.ordering_key = s.ordering_key
                       and (o.id <> s.id or s.is_back)
+                      and o.id >= coalesce((
+                          select k.jobs_from from redrive.hot_keys k
+                          where k.queue = s.queue and k.ordering_key = s.ordering_key), 0)
                     order by o.id limit 1) h
                 -- not if the new dead letter of this statement holds the key, or an older one does
                 where h.id <> s.id and not (s.holds_key is true and s.id < h.id)))
@@ -218,7 +237,7 @@ begin
           and not redrive.is_key_held_v1(n.queue, n.ordering_key, n.id)
         for no key update skip locked),
     promoted as (
-        update redrive.jobs n set run_at = clock_timestamp()
+        update redrive.jobs n set run_at = clock_timestamp(), lane = least(n.lane, ~n.lane)
         where n.id = any (array(select h.id from heads h))),
 
     -- 10. Count the outcomes.

@@ -49,9 +49,11 @@ begin
         select q.queue, 0, 0, 0 from redrive.queues q
         where not exists (select from sums s where s.queue = q.queue)),
     every_lane as materialized (select l.queue, l.priority, l.lane from redrive.all_lanes_v1() l),
-    -- one call reads 10,000 entries of all lanes together, or a hundred of each lane
+    -- One call reads 10,000 entries of all lanes together, or a hundred of each lane. Front lanes do
+    -- not count, because most are empty.
     reads as materialized (
-        select greatest(100, least(10000, 10000 / greatest(count(*), 1))) as cap from every_lane),
+        select greatest(100, least(10000, 10000 / greatest(count(*), 1))) as cap
+        from every_lane l where l.lane >= 0),
     later as materialized (
         select l.queue, sum(c.n) as n, bool_or(c.n >= (select r.cap from reads r)) as cut
         from every_lane l,
@@ -80,9 +82,11 @@ begin
                coalesce(l.cut and d.cut, false) as is_cut,
                (select count(*) from (
                    select from redrive.jobs j
-                   where j.queue = k.queue and j.failed_at is not null and j.run_at > now()
-                   order by j.run_at limit (select r.cap from reads r)) r) as retrying
-        from known k left join later l on l.queue = k.queue left join due d on d.queue = k.queue),
+                   where j.fingerprint = any (f.fingerprints) and j.queue = k.queue
+                     and j.failed_at is not null and j.run_at > now()
+                   limit (select r.cap from reads r)) r) as retrying
+        from known k left join later l on l.queue = k.queue left join due d on d.queue = k.queue
+        left join redrive.failing_causes_v1() f on f.queue = k.queue),
     -- One array, because each job would be searched in all claims if the planner expects many.
     claimed as materialized (
         select array(select c.id from redrive.claims k, unnest(k.ids) as c(id)

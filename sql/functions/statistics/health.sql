@@ -6,11 +6,13 @@
 --        what it cannot see is null or empty, and so the metric is absent
 --        connections: scope, used, available. Reserved ones are not available
 --        horizons: holder, age in transactions: what keeps vacuum from removing rows
+--        oldest_transaction: session, login, application, seconds, if it has been open for long
 --        freeze: counter, scope, age. `server` is the oldest of all databases
 --        tables: name, dead rows, dead rows at which autovacuum begins, age of the last vacuum
 --        standbys: name, bytes, seconds; slots: name, active, bytes of WAL kept
---        sequences: name -> share used; limits: name -> how long the oldest job has waited
---        campaigns: paused or aborted with dead letters left -> seconds since the last step
+--        sequences: name -> share used; names: of queues and kinds, used and allowed; limits: name -> how long the oldest job has waited
+--        campaigns: paused or aborted with dead letters left, or with canaries that have not begun ->
+--        seconds since the last step
 --        heals_aborted: campaigns of heal that aborted within a day
 -- locks: none but those of reading. If somebody has locked a sequence, it returns null after 100 ms
 create or replace function redrive.health_v1(before jsonb) returns jsonb
@@ -60,6 +62,11 @@ begin
                   select 'slot', max(age(s.xmin)) from pg_replication_slots s
                   union all
                   select 'standby', max(age(r.backend_xmin)) from pg_stat_replication r) h),
+        -- only one that has been open for five minutes
+        'oldest_transaction', (
+            select jsonb_build_array(
+                coalesce(t.pid::text, t.prepared), t.login, t.application, t.seconds)
+            from redrive.oldest_transactions_v1(1) t where t.seconds > 300 and sees_sessions),
         'freeze', (
             select jsonb_agg(jsonb_build_array(f.counter, f.scope, f.age))
             from (select max(age(d.datfrozenxid)) as xids, max(mxid_age(d.datminmxid)) as multis,
@@ -132,6 +139,8 @@ begin
             from pg_sequence q join pg_class c on c.oid = q.seqrelid
             where c.relnamespace = 'redrive'::regnamespace and not q.seqcycle
               and c.relname <> 'notified'),  -- it holds an instant
+        'names', (select jsonb_agg(jsonb_build_array(u.what, u.used, u.at_most))
+                  from redrive.names_used_v1() u),
         -- Keys of a limit are shown together, because their names reveal payloads.
         'limits', (
             select coalesce(jsonb_object_agg(l.name, l.seconds), '{}')
@@ -149,7 +158,9 @@ begin
             from (select c.state,
                          max(extract(epoch from clock_timestamp() - c.active_at))::float8 as seconds
                   from redrive.campaigns c
-                  where c.planned_login is not null and c.state in ('paused', 'aborted')
+                  where c.planned_login is not null
+                    and (c.state in ('paused', 'aborted')
+                         or c.state = 'canary' and c.said is not null)
                     and c.matched > c.place and c.active_at > clock_timestamp() - interval '30 days'
                   group by c.state) c),
         'heals_aborted', (

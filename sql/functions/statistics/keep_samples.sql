@@ -23,7 +23,7 @@ declare
 begin
     for offer in
         select o.kind, o.facts from unnest(kinds, keep_samples_v1.facts) as o(kind, facts)
-        where o.kind collate "C" ~ '^[a-z][a-z0-9_.-]{0,62}$' and jsonb_typeof(o.facts) = 'object'
+        where o.kind collate "C" ~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$' and jsonb_typeof(o.facts) = 'object'
           and pg_column_size(o.facts) <= most_bytes
         order by o.kind
     loop

@@ -1,9 +1,9 @@
 -- oldest_retrying: return for how long each queue's oldest retrying job has been failing.
 -- The time counts from the job's first failure since it was enqueued or redriven.
--- It looks at the jobs of a queue that are due last, at most 100 of them, and at most 10,000 of all
--- queues together, but at least ten. Waits double with each failure, so these jobs have failed for
--- longest.
--- plan:  jobs_retrying_idx, backwards; failures_pkey, dead_letters_pkey
+-- It looks at the jobs of each queue and cause that are due last, at most 100 of them, and at most
+-- 10,000 of all together, but at least one. Waits double with each failure, so these jobs have failed
+-- for longest.
+-- plan:  jobs_failing_idx, backwards for each queue and cause; failures_pkey, dead_letters_pkey
 create or replace function redrive.oldest_retrying_v1()
 returns table (queue text, age_seconds float8)
 language sql stable security definer
@@ -15,16 +15,16 @@ set enable_mergejoin = off
 set jit = off
 as $$
     with known as materialized (
-        select t.queue from redrive.tallies t where t.event = 'retried'
-        union select t.queue from redrive.deltas t where t.event = 'retried')
+        select c.fingerprint, f.queue
+        from redrive.failing_causes_v1() f, unnest(f.fingerprints) as c(fingerprint))
     select k.queue, max(extract(epoch from clock_timestamp() - f.at))::float8
     from known k,
     lateral (
         select j.id, j.redrives from redrive.jobs j
-        where j.queue = k.queue and j.failed_at is not null
+        where j.fingerprint = k.fingerprint and j.queue = k.queue and j.failed_at is not null
           and j.run_at > now() and j.run_at < 'infinity'
         order by j.run_at desc
-        limit (select greatest(10, least(100, 10000 / greatest(count(*), 1))) from known)) j,
+        limit (select greatest(1, least(100, 10000 / greatest(count(*), 1))) from known)) j,
     lateral (
         select f.at from redrive.failures f
         where f.job = j.id

@@ -28,7 +28,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 begin
-    if kind = '*' and objective <> 'dlq_unacknowledged_age_seconds' then
+    if kind = '*' and objective not in ('dlq_unacknowledged_age_seconds', 'failed_ratio') then
         perform redrive.set_objective_v1(queue, objective, value, actor, why);
         return;
     end if;

@@ -18,6 +18,7 @@ declare
     shown jsonb;
     kinds text[];
     queues text[];
+    failing jsonb;
     is_ours boolean;
 begin
     select s.body, s.taken_at into found_body, found_at from redrive.snapshots s;
@@ -35,7 +36,9 @@ begin
     shown := redrive.shown_v1(found_body);
     kinds := array(select jsonb_array_elements_text(shown -> 'kinds'));
     queues := array(select jsonb_array_elements_text(shown -> 'queues'));
+    failing := redrive.failing_figures_v1(found_body -> 'failing', queues, shown -> 'pairs');
     found_body := shown || jsonb_build_object(
+        'failing', failing,
         'taken_at', extract(epoch from clock_timestamp())::float8,
         'totals', (with bases as (
                        select b ->> 0 as queue, b ->> 1 as kind, b ->> 2 as event,
@@ -117,7 +120,10 @@ begin
                          left join redrive.owners a on a.queue = '*' and a.kind = '*'
                          union
                          select k.queue, k.kind, redrive.owner_of_v1(k.queue, k.kind)
-                         from redrive.kind_objectives k where k.kind <> '*') o
+                         from redrive.kind_objectives k where k.kind <> '*'
+                         union
+                         select c ->> 0, c ->> 1, redrive.owner_of_v1(c ->> 0, c ->> 1)
+                         from jsonb_array_elements(failing -> 'causes') c) o
                    where o.owner is not null),
         'unacknowledged', (select coalesce(jsonb_agg(jsonb_build_array(
                                u.queue, u.dead_letters, u.age_seconds)), '[]')
@@ -130,6 +136,17 @@ begin
                                  left join unnest(queues) as q(queue) on q.queue = o.queue
                                  where o.acknowledged_at is null and g.open > 0
                                  group by 1) u),
+        -- Of each queue, the group that opened last.
+        'newest_groups', (select coalesce(jsonb_agg(jsonb_build_array(
+                              n.queue, n.kind, n.fingerprint, n.opened_at)), '[]')
+                          from (select distinct on (o.queue) o.queue, g.kind,
+                                       o.fingerprint,
+                                       extract(epoch from o.opened_at)::float8 as opened_at
+                                from redrive.open_groups o
+                                join redrive.groups g on g.fingerprint = o.fingerprint
+                                where o.acknowledged_at is null and g.open > 0
+                                      and o.queue = any (queues)
+                                order by o.queue, o.opened_at desc, o.fingerprint) n),
         'breakers', (select coalesce(jsonb_object_agg(b.name, b.state), '{}')
                      from redrive.breakers b),
         -- Limits of keys and campaigns are summed over all keys, because their names reveal

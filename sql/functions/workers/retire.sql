@@ -43,7 +43,8 @@ begin
         for update of j skip locked),
     back as (
         update redrive.jobs j
-        set run_at = clock_timestamp(), deliveries = j.deliveries + 1
+        set run_at = clock_timestamp(), lane = least(j.lane, ~j.lane),
+            deliveries = j.deliveries + 1
         from held h where j.id = h.id
         returning j.id, j.queue, j.kind),
     freed as (

@@ -20,6 +20,7 @@ begin
         return;
     end if;
     begin
+        -- the outcome at the job's place: see settle
         return query
         select s.id, outcomes[width_bucket(s.id, ids)]
         from redrive.settle_v1(

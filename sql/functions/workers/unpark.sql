@@ -24,12 +24,25 @@ begin
     -- Not `not in`: each key would be searched in all claims if the planner expects many.
     delete from redrive.running_keys r
     where r.job = any (array(
-        select o.job from redrive.running_keys o
+        select o.job from redrive.running_keys o where o.job > 0
         except
         select c.id from redrive.claims k, unnest(k.ids) as c(id)
         where k.id >= redrive.claims_from_v1(null)));
     delete from redrive.running_keys r
-    where not exists (select from redrive.jobs j where j.id = r.job);
+    where r.job > 0 and not exists (select from redrive.jobs j where j.id = r.job);
+    -- A key that nobody has used for an hour is hot no longer.
+    with idle as materialized (
+        select h.queue, h.ordering_key, h.generation from redrive.hot_keys h
+        where h.moved_at < clock_timestamp() - interval '1 hour' for update skip locked),
+    cold as (
+        delete from redrive.hot_keys h using idle i
+        where h.queue = i.queue and h.ordering_key = i.ordering_key
+          and not exists (select from redrive.running_keys r
+                          where r.queue = h.queue and r.ordering_key = h.ordering_key
+                            and r.generation = h.generation)
+        returning h.queue, h.ordering_key)
+    delete from redrive.running_keys r using cold c
+    where r.queue = c.queue and r.ordering_key = c.ordering_key and r.generation = 0;
     select coalesce(c.last_key[1], ''), coalesce(c.last_key[2], '') into at_queue, at_key
     from redrive.chores c where c.name = 'unpark';
     for step in 1 .. keys loop
@@ -39,13 +52,17 @@ begin
         at_queue := head.queue; at_key := head.ordering_key;
         exit when not found;
         if head.run_at = 'infinity' then
-            update redrive.jobs j set run_at = clock_timestamp()
+            update redrive.jobs j set run_at = clock_timestamp(), lane = least(j.lane, ~j.lane)
             where j.id = (select o.id from redrive.jobs o where o.id = head.id
                           for update skip locked)
               and j.run_at = 'infinity'
               -- a redriven first job may be older than the job of its key that runs now
               and not exists (select from redrive.running_keys r
-                              where r.queue = head.queue and r.ordering_key = head.ordering_key)
+                              where r.queue = head.queue and r.ordering_key = head.ordering_key
+                                and r.generation = coalesce((
+                                    select k.generation from redrive.hot_keys k
+                                    where k.queue = head.queue
+                                      and k.ordering_key = head.ordering_key), 0))
               and not redrive.is_key_held_v1(head.queue, head.ordering_key, head.id)
               and not exists (select from redrive.limit_waits w where w.job = head.id);
             woken := woken + found::int;

@@ -1,42 +1,24 @@
 """Commands `redrive dlq ack` and `redrive dlq unack`."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
-from redrive.cli.dead_letters.groups import missing
+from redrive.cli.support.completion import Known
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
-from redrive.cli.support.options import Change, Id, acting_options, json_option
-from redrive.cli.support.output import (
-    answer,
-    counted,
-    no_letter,
-    not_found,
-    printable,
-)
-from redrive.database.rows import Connection
+from redrive.cli.support.options import Id, Run, json_option, run_options
+from redrive.cli.support.output import answer, no_letter, not_found
+from redrive.cli.support.verbs import Asked, orders_of
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import ids, open_by_group
-from redrive.dead_letters.grouping import acknowledgements, groups
+from redrive.verbs.groups import GROUPS
 
 _ID = re.compile(r"([^:]+:)?[0-9]+")
-
-
-class _Act(NamedTuple):
-    """Change of groups: the verb of its question, the word for its result."""
-
-    verb: str
-    done: str
-    make: Callable[..., list[str]]
-
-
-_ACK = _Act("Acknowledge", "acknowledged", acknowledgements.acknowledge)
-_UNACK = _Act("Unacknowledge", "unacknowledged", acknowledgements.unacknowledge)
 
 
 class _Named(Id):
@@ -57,15 +39,16 @@ _named = click.argument(
     metavar="[ID|GROUP]...",
     nargs=-1,
     type=_Named(),
+    shell_complete=Known("group").shell_complete,
 )
 
 
 @click.command()
 @_named
 @filter_options(states=("open",))
-@acting_options
+@run_options()
 @json_option
-def ack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
+def ack(named: Sequence[int | str], chosen: Filter, run: Run) -> int:
     """Acknowledge groups: you work on them.
 
     \b
@@ -77,15 +60,15 @@ def ack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
     An acknowledgement lasts until the group has no open dead letters left. If the name of
     a group has only digits, give it with --group.
     """
-    return _change(named, chosen, change, _ACK)
+    return _change(named, chosen, run, "acknowledge")
 
 
 @click.command()
 @_named
 @filter_options(states=("open",))
-@acting_options
+@run_options()
 @json_option
-def unack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
+def unack(named: Sequence[int | str], chosen: Filter, run: Run) -> int:
     """Take back the acknowledgement of groups: nobody works on them.
 
     \b
@@ -94,35 +77,26 @@ def unack(named: Sequence[int | str], chosen: Filter, change: Change) -> int:
 
     It takes ids and filters as redrive dlq ack does.
     """
-    return _change(named, chosen, change, _UNACK)
+    return _change(named, chosen, run, "unacknowledge")
 
 
-def _change(
-    named: Sequence[int | str],
-    chosen: Filter,
-    change: Change,
-    act: _Act,
-) -> int:
+def _change(named: Sequence[int | str], chosen: Filter, run: Run, word: str) -> int:
     names, letters = _selected(named, chosen)
-    with database(change.settings) as conn:
-        found, code = _found(conn, names, letters)
-        done = _set(conn, found, change, act)
+    missed: list[int] = []
+    if letters.narrows():
+        with database(run.settings) as conn:
+            names += open_by_group(conn, letters)
+            missed = sorted(set(letters.ids).difference(ids(conn, letters)))
 
-    # Somebody may have closed a group after it was found.
-    closed = found.keys() - set(done)
-    for group in sorted(closed):
-        code = not_found(f"group {printable(group)} has no open dead letters")
+    for job in missed:
+        not_found(no_letter(job, "no open dead letter"))
+    if not names:
+        if not missed:
+            answer({"matched": 0}, "nothing matched")
+        return Exit.NOTHING_MATCHED if missed else Exit.DONE
 
-    text = None
-    if done or code == Exit.DONE:
-        # One changed group is a success, even if others were not found.
-        code = Exit.DONE
-        text = _text(done, act, change)
-
-    matched = sum(found.values())
-    answer({"matched": matched, act.done: done}, text)
-
-    return code
+    queries = [[("group", name)] for name in dict.fromkeys(names)]
+    return Asked(GROUPS[word], orders_of(GROUPS[word], run, queries), run).perform()
 
 
 def _selected(named: Sequence[int | str], chosen: Filter) -> tuple[list[str], Filter]:
@@ -141,25 +115,6 @@ def _selected(named: Sequence[int | str], chosen: Filter) -> tuple[list[str], Fi
     return names, replace(chosen, ids=selected)
 
 
-def _set(
-    conn: Connection,
-    found: dict[str, int],
-    change: Change,
-    act: _Act,
-) -> list[str]:
-    """Change the groups after confirmation; return the groups that are open."""
-    if not found:
-        return []
-
-    names = list(found)
-    what = _named_or_counted(names)
-    letters = sum(found.values())
-    count = counted(letters, "matching open dead letter")
-    change.agree(f"{act.verb} {what} ({count})")
-
-    return act.make(conn, names, **change.signed)
-
-
 def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -> None:
     is_narrow = chosen.narrows()
     if not (names or jobs or is_narrow):
@@ -170,51 +125,3 @@ def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -
 
     if tuple(chosen.state) != ("open",):
         raise click.UsageError("--state: only open dead letters can be acknowledged")
-
-
-def _found(
-    conn: Connection, names: Sequence[str], letters: Filter
-) -> tuple[dict[str, int], Exit]:
-    """Return the open dead letters of each group, and 2 if something is missing."""
-    code = Exit.DONE
-    found = open_by_group(conn, letters) if letters.narrows() else {}
-
-    for job in _missed(conn, letters):
-        code = not_found(no_letter(job, "no open dead letter"))
-
-    for name in names:
-        group = groups.show(conn, name)
-        if group is None:
-            code = not_found(missing(name))
-        else:
-            found[group["group"]] = group["open"]
-
-    return found, code
-
-
-def _missed(conn: Connection, letters: Filter) -> list[int]:
-    if not letters.ids:
-        return []
-
-    found = ids(conn, letters)
-    missed = set(letters.ids).difference(found)
-    return sorted(missed)
-
-
-def _text(done: Sequence[str], act: _Act, change: Change) -> str:
-    """Return the sentence about groups that were changed."""
-    state = "not acknowledged"
-    if act is _ACK:
-        actor = printable(change.settings.who())
-        state = f"acknowledged by {actor}"
-
-    groups = _named_or_counted(done)
-    is_or_are = "is" if len(done) == 1 else "are"
-    return f"{groups} {is_or_are} {state}"
-
-
-def _named_or_counted(names: Sequence[str]) -> str:
-    """Return the name of one group, or how many they are."""
-    if len(names) == 1:
-        return printable(names[0])
-    return counted(len(names), "group")

@@ -1,42 +1,21 @@
 """redrive campaign: planned redrives with canaries, a rate and an automatic abort."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import click
 
 from redrive.cli.dead_letters.heal import heal
-from redrive.cli.dead_letters.plan import plan_campaign, rate_remarks, stayed
-from redrive.cli.dead_letters.terms import terms_options
-from redrive.cli.dead_letters.together import (
-    ENDS,
-    by_cell,
-    follow,
-    led_by,
-    led_campaign,
-    print_cells,
-    together,
-    without_option,
-)
-from redrive.cli.support.connection import database, say_away
+from redrive.cli.dead_letters.plan import plan_campaign
 from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
-    Change,
-    Id,
     InOrder,
-    Run,
-    acting_options,
     conn_options,
     id_argument,
     json_option,
     pager_option,
-    run_options,
-    settings_options,
 )
 from redrive.cli.support.output import (
-    answer,
-    counted,
     emit,
     listing,
     printable,
@@ -44,23 +23,15 @@ from redrive.cli.support.output import (
     shown_id,
     wants_json,
 )
-from redrive.cli.support.terminal import confirm, is_watched, progress
+from redrive.cli.support.terminal import progress
+from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
-from redrive.dead_letters.campaigns import campaign as campaigns
-from redrive.dead_letters.campaigns.together import Together, View
-from redrive.live_jobs.surroundings.destination import remarks
-from redrive.rules.dead_letters.campaign import (
-    State,
-    pace,
-)
-from redrive.rules.dead_letters.terms import Terms
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.pace import State
 from redrive.rules.rows import Row
-
-if TYPE_CHECKING:
-    from redrive.settings import Settings
-
-MANY = 1000
-"""Number of dead letters above which `start` needs a time: now, or off hours."""
+from redrive.verbs.campaigns import CAMPAIGNS
+from redrive.verbs.redrives import REDRIVE, rates
+from redrive.verbs.verb import Done
 
 COLUMNS = (
     "campaign",
@@ -74,6 +45,7 @@ COLUMNS = (
     "actor",
     "why",
 )
+ENDS = {State.DONE: Exit.DONE, State.ABORTED: Exit.ABORTED}
 _NUMBERS = (
     "campaign",
     "matched",
@@ -85,16 +57,14 @@ _NUMBERS = (
 )
 _SHOWN = """\
 {title}  {state}{said}
-{redriven} of {matched} redriven: {succeeded} succeeded, {dead_again} dead again, \
+{redriven} of {matched} {done}: {succeeded} succeeded, {dead_again} {again}, \
 {cancelled} cancelled, {in_flight} in flight
 {waiting} waiting, blocked: {blocked}
 rate {rate}
 planned by {planned_by} ({planned_login}), {created_at}"""
 _STARTED = "started by {actor} ({login}), {started_at}: {why}"
 
-_WATCHED = (
-    "{state}: {succeeded} succeeded, {dead_again} dead again, {in_flight} in flight"
-)
+_WATCHED = "{state}: {succeeded} succeeded, {dead_again} {again}, {in_flight} in flight"
 
 
 @click.group(cls=InOrder)
@@ -103,21 +73,11 @@ def campaign() -> None:
 
 
 campaign.add_command(plan_campaign)
-campaign.add_command(together)
 
 
 @campaign.command()
-@click.argument("plan", type=Id())
-@terms_options
-@click.option(
-    "--now",
-    "at_once",
-    is_flag=True,
-    help=f"Start at once, even with more than {MANY} dead letters.",
-)
-@run_options()
-@json_option
-def start(plan: int, terms: Terms, at_once: bool, run: Run) -> None:
+@verb_options(REDRIVE["campaign-start"])
+def start(asked: Asked) -> int:
     """Start a plan; workers drive the campaign from then on.
 
     \b
@@ -128,122 +88,18 @@ def start(plan: int, terms: Terms, at_once: bool, run: Run) -> None:
     each time, up to the rate. It aborts if too many die again. It waits while a breaker of its kinds
     is open.
     The command shows the plan and asks, unless you give --yes. It asks again if side effects
-    are on record. Without a terminal and without --yes it only shows the plan. Without a terminal,
-    more than 1000 dead letters need --not-before or --now.
+    are on record. Without a terminal and without --yes it only shows the plan.
     """
-    with database(run.settings) as conn:
-        found = campaigns.show(conn, plan)
-        if found is None:
-            raise NotFound(f"there is no plan {shown_id(plan)}")
-
-        has_time = at_once or terms.not_before is not None
-        _check_time(found["matched"], has_time=has_time)
-
-        why = _agreed(conn, found, terms, run)
-        if why is not None:
-            campaigns.start(conn, plan, terms, **run.signed(why))
-            # Take the first step now, and do not wait for a worker to do it.
-            campaigns.drive(conn, plan)
-            found = campaigns.show(conn, plan) or found
-
-    state = found["state"]
-    if why:
-        shown = shown_id(plan)
-        text = _DRIVEN.format(shown, state)
-    else:
-        text = run.unchanged()
-
-    report = {"campaign": plan, "state": state}
-    answer(report, text)
+    return asked.perform(then=_watchable)
 
 
-_DRIVEN = "campaign {0}: {1}; see: redrive campaign watch {0}"
-
-
-def _check_time(matched: int, *, has_time: bool) -> None:
-    """Require a time to start many dead letters, if nobody can be asked."""
-    if matched <= MANY or has_time:
-        return
-
-    if not is_watched():
-        n = counted(matched, "dead letter")
-        raise click.UsageError(f"{n}: add --not-before TIME, or --now")
-
-
-def _agreed(
-    conn: Connection,
-    found: Row,
-    terms: Terms,
-    run: Run,
-) -> str | None:
-    """Return the reason for the start after consent.
-
-    The user consents to the start and to repeated side effects.
-    """
-    effects = campaigns.side_effects(conn, found["campaign"])
-    matched = found["matched"]
-    if not wants_json():
-        destination = remarks(conn, terms.to_queue, found["kinds"])
-        for line in _remarks(found, terms, effects, destination):
-            click.echo(line)
-
-    dead_letters = counted(matched, "dead letter")
-    why = run.consent(f"Redrive {dead_letters}?", str(matched))
-    # With --yes, the user has agreed to repeated side effects, too.
-    if run.yes or not effects:
-        return why
-    if why is None or not _confirms_effects(effects):
-        return None
-
-    return why
-
-
-def _confirms_effects(effects: list[tuple[str, int]]) -> bool:
-    names = (printable(what) for what, _ in effects)
-    named = ", ".join(names)
-    return confirm(f"This may repeat: {named}.", "again")
-
-
-def _remarks(
-    found: Row,
-    terms: Terms,
-    effects: list[tuple[str, int]],
-    destination: list[str],
-) -> Iterator[str]:
-    """Yield remarks that the user should read before the campaign starts."""
-    yield counted(found["matched"], "dead letter")
-    yield from _stay_remarks(found)
-
-    for what, n in effects:
-        shown = printable(what)
-        yield f"{n} have done this already: {shown}"
-
-    yield from rate_remarks(found["rates"])
-    yield from destination
-    yield from _remarks_on(terms, found)
-
-
-def _stay_remarks(found: Row) -> Iterator[str]:
-    """Yield the numbers of dead letters that stay, by cause."""
-    for cause, n in sorted(found["blocked"].items()):
-        words = stayed(cause)
-        yield f"{n} will stay: {words}"
-
-    for cause, n in sorted(found["invalid"].items()):
-        shown = printable(cause)
-        yield f"{n} will stay, invalid: {shown}"
-
-
-def _remarks_on(terms: Terms, found: Row) -> Iterator[str]:
-    matched = found["matched"]
-    kinds = len(found["kinds"])
-    fastest = pace(terms.rate, found["rates"], kinds)
-    if fastest:
-        seconds = math.ceil(matched / fastest)
-        yield f"takes at least {seconds} s"
-
-    if terms.canaries:
-        yield terms.risk(matched)
+def _watchable(_conn: Connection, done: Done) -> Done:
+    shown = shown_id(done.report["campaign"])
+    state = done.report["state"]
+    text = (
+        f"{done.text}\ncampaign {shown}: {state}; see: redrive campaign watch {shown}"
+    )
+    return replace(done, text=text)
 
 
 @campaign.command("ls")
@@ -253,12 +109,7 @@ def _remarks_on(terms: Terms, found: Row) -> Iterator[str]:
     multiple=True,
     help="Only this state. Plans are listed only with --state planned.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=100,
-    show_default=True,
-)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @conn_options
 @json_option
 @pager_option
@@ -269,29 +120,20 @@ def list_campaigns(state: tuple[str, ...], limit: int, conn: Connection) -> None
     redrive campaign ls --state running
     """
     found = campaigns.find(conn, state, limit)
-    listing(
-        found,
-        COLUMNS,
-        right=_NUMBERS,
-        empty="no campaign",
-    )
+    listing(found, COLUMNS, right=_NUMBERS, empty="no campaign")
 
 
 @campaign.command()
 @id_argument
-@settings_options()
+@conn_options
 @json_option
-def show(which: int, settings: "Settings") -> int:
+def show(which: int, conn: Connection) -> None:
     """Show the progress of a campaign, and who started it.
 
     \b
     redrive campaign show 12
     """
-    with database(settings) as conn:
-        found = _campaign(conn, which)
-
-    led = led_by(settings, found)
-    return _print_campaign(found, led and led.look())
+    _print_campaign(_campaign(conn, which))
 
 
 def _campaign(conn: Connection, which: int) -> Row:
@@ -302,20 +144,13 @@ def _campaign(conn: Connection, which: int) -> Row:
     return found
 
 
-def _print_campaign(found: Row, view: View | None = None) -> int:
-    """Print a campaign, and the campaigns of all cells if it leads them."""
-    code = say_away(view.away) if view else Exit.DONE
+def _print_campaign(found: Row) -> None:
     if wants_json():
-        emit(found | {"cells": by_cell(view)} if view else found)
-        return code
+        emit(found)
+        return
 
     for line in _described(found):
         click.echo(line)
-
-    if view is not None:
-        print_cells(view)
-
-    return code
 
 
 def _described(found: Row) -> Iterator[str]:
@@ -343,7 +178,14 @@ def _worded(found: Row) -> dict[str, str]:
         "said": said,
         "blocked": _blocked(found),
         "rate": _rate(found),
+        "again": _again(found),
+        "done": "retried" if campaigns.is_retry(found) else "redriven",
     }
+
+
+def _again(found: Row) -> str:
+    """Return what the jobs of a campaign did that count as dead."""
+    return "failed again" if campaigns.is_retry(found) else "dead again"
 
 
 def _rate(found: Row) -> str:
@@ -355,7 +197,7 @@ def _rate(found: Row) -> str:
 
     terms = _TERMS.format_map(found)
     lines = [f"{limit}, {terms}"]
-    lines.extend(rate_remarks(found["rates"]))
+    lines.extend(rates(found["rates"]))
 
     return "\n".join(lines)
 
@@ -384,10 +226,9 @@ def _by_cause(blocked: Mapping[str, int]) -> str:
 
 @campaign.command()
 @id_argument
-@without_option
-@settings_options()
+@conn_options
 @json_option
-def watch(which: int, without: tuple[str, ...], settings: "Settings") -> int:
+def watch(which: int, conn: Connection) -> int:
     """Watch a campaign until it ends, and drive it meanwhile.
 
     \b
@@ -396,34 +237,33 @@ def watch(which: int, without: tuple[str, ...], settings: "Settings") -> int:
     --json prints a line for each change. Exit code 4: the campaign aborted, because too many died again. Exit
     code 1: it was paused or cancelled.
     """
-    with database(settings) as conn:
-        known = _campaign(conn, which)
-        led = led_by(settings, known, without)
-        if led:
-            return follow(led)
-
-        found = _follow(conn, known)
-
+    found = follow(conn, _campaign(conn, which))
     if not wants_json():
         _print_campaign(found)
 
     return ENDS.get(found["state"], Exit.FAILED)
 
 
-def _follow(conn: Connection, known: Row) -> Row:
-    """Drive a campaign and show its progress; return its last state."""
+def follow(conn: Connection, known: Row, *, emits: bool = True) -> Row:
+    """Show the progress of a campaign; return its last state.
+
+    Args:
+        emits: with --json, print a line for each change.
+    """
     which = known["campaign"]
     latest: Row | None = None
     ended = 0
 
     with progress(f"campaign {which}", known["matched"]) as advance:
         for seen in campaigns.watch(conn, which):
-            if wants_json() and seen != latest:
+            if emits and wants_json() and seen != latest:
                 emit(seen)
 
             # The progress bar takes what has ended since the last look.
             now_ended = seen["matched"] - seen["waiting"] - seen["in_flight"]
-            advance(now_ended - ended, _WATCHED.format_map(seen))
+            advance(
+                now_ended - ended, _WATCHED.format_map(seen | {"again": _again(seen)})
+            )
             latest = seen
             ended = now_ended
 
@@ -431,70 +271,30 @@ def _follow(conn: Connection, known: Row) -> Row:
 
 
 @campaign.command()
-@id_argument
-@acting_options
-@json_option
-def pause(which: int, change: Change) -> int:
+@verb_options(CAMPAIGNS["campaign-pause"])
+def pause(asked: Asked) -> int:
     """Pause a campaign; jobs that it has redriven still run.
 
     \b
     redrive campaign pause 12 --why 'the bank asks us to'
     """
-    shown = shown_id(which)
-    change.agree(f"Pause campaign {shown}")
-
-    return _act(which, change, Together.pause, campaigns.pause)
-
-
-def _act(
-    which: int,
-    change: Change,
-    together: Callable[[Together, str], View],
-    alone: Callable[..., object],
-    *,
-    drives: bool = False,
-) -> int:
-    """Change a campaign, with its followers if it leads, and print it.
-
-    `drives`: take its next step at once.
-    """
-    view: View | None = None
-    with database(change.settings) as conn:
-        led = led_campaign(conn, change.settings, which)
-        if led is not None:
-            view = together(led, change.why)
-        else:
-            alone(conn, which, **change.signed)
-
-        if drives:
-            campaigns.drive(conn, which)
-
-        found = _campaign(conn, which)
-
-    return _print_campaign(found, view)
+    return asked.perform()
 
 
 @campaign.command()
-@id_argument
-@acting_options
-@json_option
-def resume(which: int, change: Change) -> int:
+@verb_options(CAMPAIGNS["campaign-resume"])
+def resume(asked: Asked) -> int:
     """Resume a campaign that was paused or has aborted: canaries first.
 
     \b
     redrive campaign resume 12 --why 'the bank is ready'
     """
-    shown = shown_id(which)
-    change.agree(f"Resume campaign {shown}")
-
-    return _act(which, change, Together.resume, campaigns.resume, drives=True)
+    return asked.perform()
 
 
 @campaign.command()
-@id_argument
-@run_options()
-@json_option
-def cancel(which: int, run: Run) -> int:
+@verb_options(CAMPAIGNS["campaign-cancel"])
+def cancel(asked: Asked) -> int:
     """End a campaign, and take back jobs that have not started.
 
     \b
@@ -503,41 +303,7 @@ def cancel(which: int, run: Run) -> int:
     A job that is taken back is an open dead letter again, with its history. A job that is running,
     or was tried already, ends as usual.
     """
-    with database(run.settings) as conn:
-        found = _campaign(conn, which)
-        led = led_by(run.settings, found)
-        view = led and led.look()
-
-        why = _consent_to_cancel(_left(found, view), run)
-        if why is None:
-            if not wants_json():
-                click.echo(run.unchanged())
-        elif led:
-            view = led.cancel(why)
-        else:
-            campaigns.cancel(conn, which, **run.signed(why))
-
-        found = _campaign(conn, which)
-
-    return _print_campaign(found, view)
-
-
-def _left(found: Row, view: View | None) -> int:
-    """Return how many jobs have not ended, in all cells of a leading campaign."""
-    rows: Iterable[Row] = [found]
-    if view is not None:
-        rows = view.campaigns.values()
-
-    left = 0
-    for row in rows:
-        left += row["waiting"] + row["in_flight"]
-
-    return left
-
-
-def _consent_to_cancel(left: int, run: Run) -> str | None:
-    jobs = counted(left, "job")
-    return run.consent(f"Cancel it, with {jobs} left?", str(left))
+    return asked.perform()
 
 
 campaign.add_command(heal)

@@ -1,20 +1,15 @@
-"""Delivery of a report: to a webhook of Slack's form, or by mail.
+"""Delivery of a report to a webhook of Slack's form.
 
-Both addresses are secrets: a webhook's URL lets everybody post, and the mail server's
-has a password. So they come from variables or files, and no error shows them.
+Its URL is a secret, because it lets everybody post. So it comes from a variable or a
+file, and no error shows it.
 """
 
 import re
-import smtplib
-import ssl
-from collections.abc import Collection, Sequence
-from email.message import EmailMessage
-from email.utils import formatdate, make_msgid
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
@@ -25,23 +20,13 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 TIMEOUT_SECONDS = 30
-TLS_PORT, STARTTLS_PORT, PLAIN_PORT = 465, 587, 25
-WEBHOOK, SMTP = "REDRIVE_REPORT_WEBHOOK_URL", "REDRIVE_REPORT_SMTP_URL"
+WEBHOOK = "REDRIVE_REPORT_WEBHOOK_URL"
 _PLAIN = re.compile(r"[!-~]+")
 """Characters that a URL may have in a request."""
-PORTS = {"smtps": TLS_PORT, "smtp+starttls": STARTTLS_PORT, "smtp": PLAIN_PORT}
 
 
 class CannotSend(RedriveError):
     """The report could not be sent."""
-
-
-class Mail(NamedTuple):
-    """Envelope of a mail."""
-
-    sender: str
-    to: Sequence[str]
-    title: str
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -53,12 +38,11 @@ class _NoRedirects(HTTPRedirectHandler):
 
 def webhook(settings: "Settings") -> SplitResult:
     """Return the URL of the webhook. Raises SettingsError if it is missing or wrong."""
-    url = _parsed(
-        WEBHOOK,
-        text=settings.report_webhook_url,
-        file=settings.report_webhook_url_file,
-        schemes=("https", "http"),
-    )
+    url = _split(_text_of(settings))
+    if url is None or url.scheme not in {"https", "http"} or not url.hostname:
+        msg = f"{WEBHOOK} must be a URL that begins with https:// or http:// and names a host"
+        raise SettingsError(msg)
+
     if not _PLAIN.fullmatch(url.geturl()):
         msg = (
             f"{WEBHOOK} has a space or a character that is not ASCII; encode it as %20"
@@ -67,24 +51,6 @@ def webhook(settings: "Settings") -> SplitResult:
 
     if url.username is not None:
         msg = f"{WEBHOOK} has a user or password; webhooks take neither, so remove it"
-        raise SettingsError(msg)
-
-    return url
-
-
-def mail_server(settings: "Settings") -> SplitResult:
-    """Return the URL of the mail server. Raises SettingsError as `webhook` does."""
-    url = _parsed(
-        SMTP,
-        text=settings.report_smtp_url,
-        file=settings.report_smtp_url_file,
-        schemes=tuple(PORTS),
-    )
-    if url.scheme == "smtp" and url.username:
-        msg = (
-            f"{SMTP} has a user, and smtp:// would send the password without TLS;"
-            " use smtp+starttls:// or smtps://"
-        )
         raise SettingsError(msg)
 
     return url
@@ -110,70 +76,9 @@ def post(url: SplitResult, text: str) -> None:
         raise CannotSend(msg) from None
 
 
-def send(url: SplitResult, mail: Mail, text: str, page: str) -> None:
-    """Mail a report as plain text and as HTML.
-
-    Args:
-        text: the report as plain text.
-        page: the same report as HTML.
-
-    Raises:
-        CannotSend: the server does not answer, or refuses.
-    """
-    message = EmailMessage()
-    message["Subject"] = mail.title
-    message["From"] = mail.sender
-    message["To"] = ", ".join(mail.to)
-    message["Date"] = formatdate()
-    message["Message-ID"] = make_msgid()
-
-    message.set_content(text)
-    message.add_alternative(page, subtype="html")
-
-    try:
-        with _connected(url) as server:
-            refused = server.send_message(message)
-    except (smtplib.SMTPException, OSError) as error:
-        raise CannotSend(f"the mail was not sent: {_why(error)}") from None
-
-    # The server takes the mail even if it refuses some of the addresses.
-    if refused:
-        msg = f"the mail server refused the report to {', '.join(refused)}"
-        raise CannotSend(msg)
-
-
-def _connected(url: SplitResult) -> smtplib.SMTP:
-    """Connect to the mail server and log in."""
-    server = _server(url)
-    if url.username:
-        password = unquote(url.password or "")
-        server.login(unquote(url.username), password)
-
-    return server
-
-
-def _server(url: SplitResult) -> smtplib.SMTP:
-    """Connect to the mail server, with TLS as the scheme says."""
-    host = url.hostname or ""
-    port = url.port or PORTS[url.scheme]
-    tls = ssl.create_default_context()
-
-    if url.scheme == "smtps":
-        return smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_SECONDS, context=tls)
-
-    server = smtplib.SMTP(host, port, timeout=TIMEOUT_SECONDS)
-    if url.scheme == "smtp+starttls":
-        server.starttls(context=tls)
-
-    return server
-
-
 def _why(error: Exception) -> str:
     """Describe an error without the texts that may hold a URL or a password."""
     match error:
-        # These are OSErrors, too, so they come before the case of OSError.
-        case smtplib.SMTPResponseException(smtp_code=code):
-            return f"{type(error).__name__} {code}"
         case URLError(reason=OSError() as reason):
             return _why(reason)
         case OSError(strerror=str() as text):
@@ -182,33 +87,14 @@ def _why(error: Exception) -> str:
             return type(error).__name__
 
 
-def _parsed(
-    variable: str, text: str | None, file: Path | None, schemes: Collection[str]
-) -> SplitResult:
-    """Return the URL of a setting or its file.
+def _text_of(settings: "Settings") -> str:
+    """Return the setting, or the content of its file."""
+    if settings.report_webhook_url is not None:
+        return settings.report_webhook_url
+    if settings.report_webhook_url_file is not None:
+        return _read(f"{WEBHOOK}_FILE", settings.report_webhook_url_file)
 
-    Raises:
-        SettingsError: it is missing, unreadable or of another scheme.
-    """
-    found = _text_of(variable, text, file)
-    url = _split(found)
-    if url is not None and url.scheme in schemes and url.hostname:
-        return url
-
-    beginnings = [f"{scheme}://" for scheme in schemes]
-    known = " or ".join(beginnings)
-    msg = f"{variable} must be a URL that begins with {known} and names a host"
-    raise SettingsError(msg)
-
-
-def _text_of(variable: str, text: str | None, file: Path | None) -> str:
-    """Return a setting, or the content of its file."""
-    if text is not None:
-        return text
-    if file is not None:
-        return _read(f"{variable}_FILE", file)
-
-    msg = f"{variable} is not set; set it, or {variable}_FILE to a file that has it"
+    msg = f"{WEBHOOK} is not set; set it, or {WEBHOOK}_FILE to a file that has it"
     raise SettingsError(msg)
 
 
@@ -226,7 +112,7 @@ def _split(text: str) -> SplitResult | None:
 
 def _read(variable: str, file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = "it is not text"
         if isinstance(error, OSError):

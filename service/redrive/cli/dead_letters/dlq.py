@@ -3,13 +3,11 @@
 Its other commands have files of their own.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from redrive.cli.dead_letters import groups
+from redrive.cli.dead_letters import failing, groups
 from redrive.cli.dead_letters.acknowledge import ack, unack
 from redrive.cli.dead_letters.edit import edit
 from redrive.cli.dead_letters.explain import explain
@@ -19,38 +17,27 @@ from redrive.cli.dead_letters.redrive import redrive_dead_letters
 from redrive.cli.dead_letters.report import report
 from redrive.cli.dead_letters.show import show
 from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit, NotFound
+from redrive.cli.support.exits import NotFound
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
-    Change,
     Id,
     InOrder,
-    Run,
-    acting_options,
     actor_option,
     conn_options,
     json_option,
     pager_option,
-    require_why,
-    run_options,
     settings_options,
 )
-from redrive.cli.support.output import (
-    answer,
-    counted,
-    listing,
-    no_letter,
-    not_found,
-    printable,
-    wants_json,
-)
+from redrive.cli.support.output import listing, no_letter
+from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
 from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import COLUMNS, NUMBERS, find
+from redrive.rules.instants import duration
 from redrive.rules.rows import Row
-from redrive.rules.scheduling.instants import duration
+from redrive.verbs.letters import LETTERS
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -58,7 +45,6 @@ if TYPE_CHECKING:
 NARROW = tuple(column.name for column in COLUMNS if not column.is_wide)
 WIDE = (*(column.name for column in COLUMNS if column.is_wide), "time_to_dlq")
 """Columns that `dlq ls --wide` adds."""
-NAME_LENGTH = 255
 NOTE_LENGTH = 2000
 
 
@@ -134,123 +120,35 @@ def _columns(chosen: Filter, *, wide: bool) -> list[str]:
 
 
 @dlq.command()
-@click.argument(
-    "jobs",
-    metavar="[ID]...",
-    nargs=-1,
-    type=Id(),
-)
-@filter_options(states=("open",))
-@run_options()
-@json_option
-def dismiss(jobs: tuple[int, ...], chosen: Filter, run: Run) -> int:
+@verb_options(LETTERS["dismiss"])
+def dismiss(asked: Asked) -> int:
     """Close dead letters that will not be fixed, by id or by filters.
 
     \b
     redrive dlq dismiss 19 --why 'the order was withdrawn'
     redrive dlq dismiss --group 3f9a --until 30d --why 'too late to matter'
 
-    If you give only ids, they are dismissed at once. With filters, the command shows how many match
-    and asks, unless you give --yes. Without a terminal and without --yes it only shows the number.
-    To open them again: redrive dlq reopen.
+    If you give only ids, and the reason, they are dismissed at once. With filters, the command
+    shows how many match and asks, unless you give --yes. Without a terminal and without --yes it
+    only shows them. To open them again: redrive dlq reopen.
     """
-    if not (jobs or chosen.narrows()):
-        raise click.UsageError("give ids or a filter")
-
-    dismissed: list[int] = []
-    with database(run.settings) as conn:
-        why, matched = _agreed(conn, jobs, chosen, run)
-        if why:
-            dismissed = triage.dismiss(conn, matched, **run.signed(why))
-
-    text = f"{len(dismissed)} dismissed"
-    if matched and not why:
-        text = run.unchanged()
-
-    report = {"matched": len(matched), "dismissed": dismissed}
-    answer(report, text)
-
-    named = (*jobs, *chosen.ids)
-    if not named:
-        return Exit.DONE
-    if why:
-        return _name_missed(named, dismissed)
-
-    # Nothing was dismissed, so name only the ids that do not match.
-    return _name_missed(named, matched)
-
-
-def _agreed(
-    conn: Connection,
-    jobs: Sequence[int],
-    chosen: Filter,
-    run: Run,
-) -> tuple[str | None, Sequence[int]]:
-    """Return the reason for the dismissal after confirmation, and the dead letters."""
-    if not chosen.narrows():
-        if run.dry_run:
-            return None, jobs
-        return require_why(run.why), jobs
-
-    named = (*jobs, *chosen.ids)
-    found = find(conn, replace(chosen, ids=named))
-    matched = [row["id"] for row in found]
-
-    count = counted(len(matched), "open dead letter")
-    if not wants_json():
-        click.echo(count)
-
-    if not matched:
-        return None, matched
-
-    return run.consent(f"Dismiss {count}?", str(len(matched))), matched
+    return asked.agreed_by_ids().perform()
 
 
 @dlq.command()
-@click.argument(
-    "jobs",
-    metavar="ID...",
-    nargs=-1,
-    required=True,
-    type=Id(),
-)
-@acting_options
-@json_option
-def reopen(jobs: tuple[int, ...], change: Change) -> int:
+@verb_options(LETTERS["reopen"])
+def reopen(asked: Asked) -> int:
     """Reopen dismissed dead letters.
 
     \b
     redrive dlq reopen 19 --why 'the customer wants it after all'
     """
-    count = counted(len(jobs), "dead letter")
-    change.agree(f"Reopen {count}")
-
-    with database(change.settings) as conn:
-        reopened = triage.reopen(conn, jobs, **change.signed)
-
-    report = {"reopened": reopened}
-    answer(report, f"{len(reopened)} reopened")
-
-    return _name_missed(jobs, reopened, "no dismissed dead letter")
+    return asked.perform()
 
 
 @dlq.command()
-@click.argument(
-    "jobs",
-    metavar="ID...",
-    nargs=-1,
-    required=True,
-    type=Id(),
-)
-@click.option(
-    "--owner",
-    metavar="NAME",
-    required=True,
-    help="Name of the owner; '' = nobody.",
-)
-@acting_options
-@json_option
-def assign(jobs: tuple[int, ...], owner: str, change: Change) -> int:
+@verb_options(LETTERS["assign"], has_filter=False)
+def assign(asked: Asked) -> int:
     """Set the owner of dead letters.
 
     \b
@@ -258,34 +156,7 @@ def assign(jobs: tuple[int, ...], owner: str, change: Change) -> int:
 
     It also acknowledges their groups, unless somebody has already done so.
     """
-    owner = owner.strip()
-    if len(owner) > NAME_LENGTH:
-        raise click.UsageError(f"--owner: at most {NAME_LENGTH} characters")
-
-    name = printable(owner) or "nobody"
-    count = counted(len(jobs), "dead letter")
-    change.agree(f"Assign {count} to {name}")
-
-    with database(change.settings) as conn:
-        assigned = triage.assign(conn, jobs, owner, **change.signed)
-
-    report = {"assigned": assigned, "owner": owner or None}
-    person = owner or "nobody"
-    answer(report, f"{len(assigned)} assigned to {person}")
-
-    return _name_missed(jobs, assigned)
-
-
-def _name_missed(
-    asked: Sequence[int], done: Sequence[int], what: str = "no open dead letter"
-) -> Exit:
-    """Name the jobs that had no such dead letter; return the exit code."""
-    for job in sorted(set(asked) - set(done)):
-        not_found(no_letter(job, what))
-
-    if not done:
-        return Exit.NOTHING_MATCHED
-    return Exit.DONE
+    return asked.perform()
 
 
 @dlq.command()
@@ -317,4 +188,6 @@ dlq.add_command(groups.unresolve)
 dlq.add_command(ack)
 dlq.add_command(unack)
 dlq.add_command(groups.mute)
+for _command in (failing.retry, failing.hold, failing.release, failing.give_up):
+    dlq.add_command(_command)
 dlq.add_command(import_dead_letters)

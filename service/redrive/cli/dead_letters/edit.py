@@ -1,63 +1,44 @@
 """redrive dlq edit: correct payloads, by a patch or in an editor."""
 
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import click
 
-from redrive import handlers as registry
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Run, json_option, run_options
-from redrive.cli.support.output import (
-    answer,
-    counted,
-    no_letter,
-    not_found,
-    wants_json,
-    warn,
-)
+from redrive.cli.support.output import answer, no_letter, not_found, wants_json, warn
 from redrive.cli.support.terminal import is_watched, progress
+from redrive.cli.support.verbs import handlers_option, load_handlers
 from redrive.database.rows import Connection
-from redrive.dead_letters import edit as edits
-from redrive.dead_letters.edit import Letter, Preview, Sample
+from redrive.dead_letters.edit import patch as rules
+from redrive.dead_letters.edit import store as edits
+from redrive.dead_letters.edit.patch import NotApplicable, Patch
+from redrive.dead_letters.edit.store import Letter, Preview, Sample
 from redrive.dead_letters.filter import Filter
 from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
-from redrive.rules.payloads import edit as rules
-from redrive.rules.payloads.edit import NotApplicable, Patch
+from redrive.rules.brief import counted
 from redrive.rules.payloads.escape import escaped
-from redrive.rules.rows import Row
+from redrive.verbs.edits import report
 
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 """Colour of a line of a diff, by its first character."""
 
-Causes = Mapping[str | None, int]
+Causes = Counter[str | None]
 """Counts by cause that kept a payload as it was; None = it was edited."""
-
-
-KEPT = ("not_applicable", "invalid", "unchanged")
-"""Causes of a kept payload that a preview counts, besides refusals."""
 
 
 @click.command("edit")
 @click.option("--patch", metavar="JSON", help="The change, as JSON Patch (RFC 6902).")
-@click.option(
-    "--handlers",
-    metavar="MODULE:ATTRIBUTE",
-    help="Check the payloads with these handlers: model and validate."
-    " [env: REDRIVE_HANDLERS]",
-)
+@handlers_option
 @filter_options(states=("open",), takes_ids=True)
 @run_options()
 @json_option
-def edit(
-    patch: str | None,
-    handlers: str | None,
-    chosen: Filter,
-    run: Run,
-) -> int:
+def edit(patch: str | None, handlers: str | None, chosen: Filter, run: Run) -> int:
     """Correct payloads of open dead letters, by id or by filters.
 
     \b
@@ -74,7 +55,7 @@ def edit(
     if patch is not None:
         wanted = rules.read_patch(patch)
 
-    checked_by = _handlers(handlers, run)
+    checked_by = load_handlers(run, handlers) or Handlers()
 
     with database(run.settings) as conn:
         if wanted is None:
@@ -88,23 +69,9 @@ def edit(
 
         causes = _edit(conn, seen, wanted, run, checked_by)
 
-    report = _report(seen, causes)
-    text = _outcome(seen, causes, run)
-    answer(report, text)
+    answer(report(seen, causes), _outcome(seen, causes, run))
 
     return _exit(seen, causes, chosen)
-
-
-def _handlers(given: str | None, run: Run) -> Handlers:
-    """Return the handlers that check the payloads; none if no registry is named."""
-    if given:
-        return registry.load(given, "--handlers")
-
-    target = run.settings.handlers
-    if target is None:
-        return Handlers()
-
-    return registry.load(target, "REDRIVE_HANDLERS")
 
 
 def _refuse(chosen: Filter, *, in_editor: bool) -> None:
@@ -118,6 +85,8 @@ def _refuse(chosen: Filter, *, in_editor: bool) -> None:
         raise click.UsageError(
             "give --patch, or give one id without --json to use an editor"
         )
+    if in_editor and not sys.stdin.isatty():
+        raise click.UsageError("an editor needs a terminal; give --patch")
 
 
 def _in_editor(
@@ -166,11 +135,7 @@ def _again(error: Exception) -> bool:
 
 
 def _edit(
-    conn: Connection,
-    seen: Preview,
-    patch: Patch,
-    run: Run,
-    checked_by: Handlers,
+    conn: Connection, seen: Preview, patch: Patch, run: Run, checked_by: Handlers
 ) -> Causes | None:
     """Edit the previewed payloads after confirmation.
 
@@ -222,8 +187,7 @@ def _coloured(sample: Sample) -> Iterator[str]:
 
 def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
     if seen.ids:
-        paths = ", ".join(rules.paths(patch))
-        yield f"changes {paths}"
+        yield f"changes {', '.join(rules.paths(patch))}"
 
     for cause, count in sorted(seen.counts.items()):
         yield f"{count} will stay: {cause}"
@@ -232,25 +196,7 @@ def _remarks(seen: Preview, patch: Patch) -> Iterator[str]:
         yield f"  job {job}: {fault}"
 
     if seen.ids and seen.unchecked:
-        kinds = ", ".join(sorted(seen.unchecked))
-        yield f"no handler checked {kinds}; see --handlers"
-
-
-def _report(seen: Preview, causes: Causes | None) -> Row:
-    counts = Counter(causes or {})
-    edited = counts.pop(None, 0)
-
-    # The preview has left these out, so the edit did not count them.
-    for cause in ("unreadable", "in_campaign"):
-        counts[cause] += seen.counts[cause]
-
-    return {
-        "matched": seen.matched,
-        "edited": edited,
-        **{cause: seen.counts[cause] for cause in KEPT},
-        # Only causes of at least one payload: the plus drops zeros.
-        "refused": dict(+counts),
-    }
+        yield f"no handler checked {', '.join(sorted(seen.unchecked))}; see --handlers"
 
 
 def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
@@ -274,18 +220,14 @@ def _outcome(seen: Preview, causes: Causes | None, run: Run) -> str | None:
 
 def _exit(seen: Preview, causes: Causes | None, chosen: Filter) -> Exit:
     """Name the ids that were not found; failed = some edits could not be made."""
-    missed = set(chosen.ids).difference(seen.found)
-    for job in sorted(missed):
-        text = no_letter(job, "no open dead letter, or it does not match")
-        not_found(text)
+    for job in sorted(set(chosen.ids).difference(seen.found)):
+        not_found(no_letter(job, "no open dead letter, or it does not match"))
 
     if not seen.matched:
         return Exit.NOTHING_MATCHED if chosen.ids else Exit.DONE
 
-    if causes is not None and not causes.get(None, 0):
-        return Exit.FAILED
     # A patch that changes nothing is no failure.
-    if not seen.ids and seen.counts.keys() != {"unchanged"}:
+    is_in_vain = not seen.ids and seen.counts.keys() != {"unchanged"}
+    if is_in_vain or (causes is not None and not causes[None]):
         return Exit.FAILED
-
     return Exit.DONE

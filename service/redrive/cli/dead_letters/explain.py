@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from redrive.cli.dead_letters.groups import missing
+from redrive.cli.support.completion import Known
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import cells_options, json_option
-from redrive.cli.support.output import answer, counted, not_found, printable
-from redrive.dead_letters.analysis import explain as comparison
-from redrive.rules.dead_letters.explain import MIN_BASE, MIN_JOBS, sentence
+from redrive.cli.support.output import answer, not_found, printable
+from redrive.dead_letters.explain import facts as comparison
+from redrive.dead_letters.explain.answer import MIN_BASE, MIN_JOBS, sentence
+from redrive.dead_letters.groups import store as groups
+from redrive.dead_letters.groups.store import missing
+from redrive.rules.brief import counted
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
@@ -19,16 +22,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("group")
+@click.argument("group", type=Known("group"))
 @cells_options()
 @json_option
 def explain(group: str, cells: "Sequence[Settings]") -> int:
-    """Show what a group's dead letters have in common.
+    """Show what a group's dead letters and failing jobs have in common.
 
     \b
     redrive dlq explain 3f9a
 
-    The command compares the dead letters with jobs of the kind that succeeded, or else with other
+    The command compares them with jobs of the kind that succeeded, or else with other
     dead letters. It lists the values of payload and headers, the versions, nodes and hours that set
     the group apart, the clearest first. It leaves out differences that may be chance. Secrets are
     redacted. With several cells, it compares the jobs of all of them, and the cell is one of the
@@ -36,7 +39,9 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
     """
     chosen, code = _choose(cells, group)
     if chosen is None:
-        return code or not_found(missing(group))
+        answers, _ = ask_each(cells, lambda settings: _named(settings, group))
+        names = {name for _, found in answers for name in found}
+        return code or not_found(missing(group, sorted(names)))
 
     # All cells together give as many samples as one database would.
     most = comparison.OF_GROUP // len(cells)
@@ -71,6 +76,11 @@ def _find(settings: "Settings", name: str) -> comparison.Group | None:
         return comparison.find(conn, name)
 
 
+def _named(settings: "Settings", beginning: str) -> list[str]:
+    with database(settings) as conn:
+        return groups.named(conn, beginning)
+
+
 def _sample(
     settings: "Settings", group: comparison.Group, most: int
 ) -> comparison.Sample:
@@ -89,7 +99,7 @@ def _lines(found: Row) -> Iterator[str]:
 
     others = found["compared_with"]
     yield (
-        f"looked at {counted(found['looked_at'], 'dead letter')} of the group,"
+        f"looked at {counted(found['looked_at'], 'job')} of the group,"
         f" {others['succeeded']} of the kind that succeeded, {others['dead']} other dead letters"
         f" of the kind, {others['other_kinds']} of other kinds"
     )
@@ -98,7 +108,7 @@ def _lines(found: Row) -> Iterator[str]:
 def _no_findings(found: Row) -> str | None:
     """Return why nothing or little was found; None if something was."""
     if found["looked_at"] < MIN_JOBS:
-        return f"too few to compare: at least {MIN_JOBS} dead letters are needed"
+        return f"too few to compare: at least {MIN_JOBS} jobs of the group are needed"
 
     largest = max(found["compared_with"].values())
     if largest < MIN_BASE:

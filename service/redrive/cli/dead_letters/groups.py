@@ -1,7 +1,6 @@
 """Commands of `redrive dlq` about groups: list, resolve, mute."""
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -9,29 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from redrive.cli.support.completion import Known
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import NotFound
 from redrive.cli.support.names import say_unknown
-from redrive.cli.support.options import (
-    Change,
-    Duration,
-    acting_options,
-    cells_options,
-    json_option,
-    pager_option,
-)
-from redrive.cli.support.output import listing, printable
+from redrive.cli.support.options import cells_options, json_option, pager_option
+from redrive.cli.support.output import listing
+from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
 from redrive.dead_letters.filter import CATEGORIES
-from redrive.dead_letters.grouping import groups
-from redrive.rules.dead_letters.fixes import order_of, state_of, worded
+from redrive.dead_letters.groups import store as groups
+from redrive.dead_letters.groups.fixes import state_of, worded
 from redrive.rules.rows import Fields, Row
+from redrive.verbs.groups import GROUPS
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
 
 
 COLUMNS = (
+    "failing",
     "open",
     "total",
     "kind",
@@ -46,6 +42,7 @@ COLUMNS = (
 
 
 COLUMNS_TOGETHER = (
+    "failing",
     "open",
     "total",
     "cells",
@@ -57,7 +54,17 @@ COLUMNS_TOGETHER = (
     "group",
 )
 
-IN_CELL = ("open", "total", "state", "first_seen", "last_seen", "owner", "muted_until")
+"""Groups that are named if a name is not clear."""
+IN_CELL = (
+    "failing",
+    "open",
+    "total",
+    "state",
+    "first_seen",
+    "last_seen",
+    "owner",
+    "muted_until",
+)
 """Fields of a group that may differ from cell to cell."""
 SHARED = ("group", "kind", "category", "error_class", "message")
 """Fields of a group that are the same in all cells, or nearly so."""
@@ -65,39 +72,29 @@ SHARED = ("group", "kind", "category", "error_class", "message")
 
 @click.command("groups")
 @click.option(
-    "--kind",
-    multiple=True,
-    metavar="KIND",
-    help="Kind of job.",
+    "--kind", multiple=True, type=Known("kind"), metavar="KIND", help="Kind of job."
 )
 @click.option(
-    "--category",
-    multiple=True,
-    type=click.Choice(CATEGORIES),
-    help="Category.",
+    "--category", multiple=True, type=click.Choice(CATEGORIES), help="Category."
 )
 @click.option(
     "--state",
     multiple=True,
     type=click.Choice(groups.STATES),
-    help="State, with open dead letters or not.",
+    help="State, with failing jobs and open dead letters or not.",
 )
 @click.option(
     "--new-since",
+    type=Known("version"),
     metavar="VERSION",
     help="First seen after the first failure of this image version.",
 )
 @click.option("--owner", metavar="NAME", help="Owner: redrive owner ls.")
 @click.option("--unacknowledged", is_flag=True, help="Nobody has acknowledged it.")
-@click.option(
-    "--closed", is_flag=True, help="Include groups with no open dead letter left."
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    metavar="N",
-    help="At most this many.",
-)
+@click.option("--failing", is_flag=True, help="Only with failing jobs.")
+@click.option("--dead", is_flag=True, help="Only with open dead letters.")
+@click.option("--closed", is_flag=True, help="Include groups with none of either left.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
 @click.option(
     "--together", is_flag=True, help="One line for each cause, over all cells."
 )
@@ -105,11 +102,13 @@ SHARED = ("group", "kind", "category", "error_class", "message")
 @json_option
 @pager_option
 def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> int:
-    """List the causes of dead letters, the most frequent first.
+    """List the causes of dead letters and of failing jobs.
 
     \b
     redrive dlq groups --category bug --new-since 1.4.2
     redrive dlq groups --state regressed
+
+    failing: live jobs that have failed for this cause and are retried.
     """
     are_several = len(cells) > 1
     together = together and are_several
@@ -124,13 +123,15 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
     if together:
         found = _together(found)
 
-    found.sort(key=itemgetter("open"), reverse=True)
+    found.sort(key=_size, reverse=True)
     # Each cell has given up to that many.
     found = found[: options["limit"]]
 
-    show = partial(listing, right=("open", "total"), empty=_empty(options))
+    show = partial(listing, right=("failing", "open", "total"), empty=_empty(options))
     if together:
-        show(found, COLUMNS_TOGETHER, for_people=_cells_for_people)
+        is_failing = any(group["failing"] for group in found)
+        columns = COLUMNS_TOGETHER if is_failing else COLUMNS_TOGETHER[1:]
+        show(found, columns, for_people=_cells_for_people)
     else:
         columns = _columns(found, has_cell=are_several)
         show(found, columns, for_people=_for_people)
@@ -152,7 +153,7 @@ def _together(found: list[Row]) -> list[Row]:
 
 def _one(cause: Sequence[Fields]) -> Row:
     # Texts may differ a little from cell to cell. The largest group's are shown.
-    by_size = sorted(cause, key=itemgetter("open"), reverse=True)
+    by_size = sorted(cause, key=_size, reverse=True)
     largest = by_size[0]
 
     cells: dict[str, Row] = {}
@@ -161,6 +162,7 @@ def _one(cause: Sequence[Fields]) -> Row:
         cells[cell] = {name: group[name] for name in IN_CELL}
 
     return {
+        "failing": sum(group["failing"] for group in cause),
         "open": sum(group["open"] for group in cause),
         "total": sum(group["total"] for group in cause),
         "first_seen": min(_seen(cause, "first_seen"), default=None),
@@ -168,6 +170,10 @@ def _one(cause: Sequence[Fields]) -> Row:
         **{name: largest[name] for name in SHARED},
         "cells": cells,
     }
+
+
+def _size(group: Fields) -> int:
+    return group["failing"] + group["open"]
 
 
 def _seen(cause: Sequence[Fields], name: str) -> list[str]:
@@ -189,6 +195,9 @@ def _columns(found: Sequence[Fields], *, has_cell: bool) -> list[str]:
     if not has_cell:
         useless.add("cell")
 
+    if not any(group["failing"] for group in found):
+        useless.add("failing")
+
     has_owners = any(group["owner"] for group in found)
     if not has_owners:
         useless.add("owner")
@@ -203,9 +212,10 @@ def _columns(found: Sequence[Fields], *, has_cell: bool) -> list[str]:
 
 def _empty(options: Fields) -> str:
     """Return the text in place of a table without groups."""
-    if options["owner"] or options["unacknowledged"] or options["state"]:
+    narrower = ("owner", "unacknowledged", "state", "failing", "dead")
+    if any(options[name] for name in narrower):
         return "no such groups"
-    return "no open dead letters"
+    return "no open dead letters, and no failing jobs"
 
 
 def _for_people(group: Row) -> Row:
@@ -235,53 +245,20 @@ def _find(settings: "Settings", options: Fields) -> list[Row]:
 
 
 @click.command()
-@click.argument("group")
-@click.option(
-    "--for",
-    "length",
-    type=Duration(),
-    default="1d",
-    show_default=True,
-    help="How long.",
-)
+@verb_options(GROUPS["mute"])
 @click.option("--off", is_flag=True, help="Unmute it.")
-@acting_options
-def mute(group: str, length: float, off: bool, change: Change) -> None:
+def mute(off: bool, asked: Asked) -> int:
     """Leave a group out of redrives for a while.
 
     \b
     redrive dlq mute 3f9a --for 2h --why 'the fix is being rolled out'
     """
-    until: datetime | None = None
-    if not off:
-        until = datetime.now(UTC) + timedelta(seconds=length)
-
-    with database(change.settings) as conn:
-        found = the_group(conn, group)
-        name = found["group"]
-        question = _question(found["open"], group, until)
-        change.agree(question)
-
-        is_known = groups.mute(conn, name, until, **change.signed)
-        if not is_known:
-            raise NotFound(missing(group))
-
-    state = _muted(until)
-    click.echo(f"{group} is {state}")
+    return asked.perform(GROUPS["unmute"] if off else None)
 
 
 @click.command()
-@click.argument("group")
-@click.option(
-    "--in",
-    "versions",
-    required=True,
-    multiple=True,
-    metavar="VERSION",
-    help="First version with the fix. Repeat it for each release line with a backport.",
-)
-@acting_options
-def resolve(group: str, versions: tuple[str, ...], change: Change) -> None:
+@verb_options(GROUPS["resolve"])
+def resolve(asked: Asked) -> int:
     """Say in which version a group is fixed.
 
     \b
@@ -292,92 +269,23 @@ def resolve(group: str, versions: tuple[str, ...], change: Change) -> None:
     has regressed, and an alert fires. Its open dead letters stay: redrive or dismiss
     them.
     """
-    with database(change.settings) as conn:
-        found = the_group(conn, group)
-        shown = printable(", ".join(versions))
-        change.agree(f"Resolve {printable(group)} in {shown}")
-        name = found["group"]
-
-        try:
-            fixes = groups.resolve(conn, name, versions, **change.signed)
-        except ValueError as error:
-            # The text begins with the name of the option.
-            raise click.UsageError(f"--{error}") from None
-
-    if fixes is None:
-        raise NotFound(missing(group))
-
-    shown = ", ".join(fixes)
-    click.echo(f"{group} is resolved in {shown}")
-    if found["open"]:
-        click.echo(
-            f"{found['open']} dead letters are still open; once {fixes[-1]} runs:"
-            f" redrive dlq redrive --group {name}"
-        )
-
-    _warn_of_unordered(found["versions"])
-
-
-def _warn_of_unordered(versions: Mapping[str, str]) -> None:
-    """Name a version that cannot show a regression."""
-    unordered = [version for version in versions if order_of(version) is None]
-    if unordered:
-        click.echo(
-            f"warning: {printable(unordered[0])} has no order, so a death in such a"
-            " version never shows a regression; set REDRIVE_VERSION to one such as 1.4.2",
-            err=True,
-        )
+    return asked.perform()
 
 
 @click.command()
-@click.argument("group")
-@acting_options
-def unresolve(group: str, change: Change) -> None:
+@verb_options(GROUPS["unresolve"])
+def unresolve(asked: Asked) -> int:
     """Open a resolved or regressed group again.
 
     \b
     redrive dlq unresolve 3f9a --why 'the fix was not the fix'
     """
-    with database(change.settings) as conn:
-        found = the_group(conn, group)
-        shown = printable(group)
-        state = worded(found)
-        change.agree(f"Open {shown} again, which is {state}")
-
-        name = found["group"]
-        was_resolved = groups.unresolve(conn, name, **change.signed)
-        if not was_resolved:
-            raise NotFound(f"{shown} is not resolved")
-
-    click.echo(f"{group} is open")
-
-
-def _question(count: int, group: str, until: datetime | None) -> str:
-    shown = printable(group)
-    what = f"{count} open dead letters of {shown}"
-    if until is None:
-        return f"Unmute {what}"
-
-    end = printable(until)
-    return f"Mute {what} until {end}"
-
-
-def _muted(until: datetime | None) -> str:
-    if until is None:
-        return "no longer muted"
-
-    end = printable(until)
-    return f"muted until {end}"
+    return asked.perform()
 
 
 def the_group(conn: Connection, name: str) -> Row:
     """Return a group by the beginning of its name. Raises NotFound."""
     found = groups.show(conn, name)
     if found is None:
-        raise NotFound(missing(name))
+        raise NotFound(groups.missing(name, groups.named(conn, name)))
     return found
-
-
-def missing(group: str) -> str:
-    """Return the text about a name that selects no group, or several."""
-    return f"no group begins with {printable(group)}, or more than one does"

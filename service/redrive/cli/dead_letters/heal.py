@@ -5,11 +5,11 @@ import click
 from redrive.cli.support.options import conn_options, json_option
 from redrive.cli.support.output import listing
 from redrive.database.rows import Connection
-from redrive.dead_letters.campaigns.campaign import healing
-from redrive.rules.dead_letters.heal import worded
+from redrive.dead_letters.campaigns.store import healing
+from redrive.rules.heal import worded
 from redrive.rules.rows import Row
 
-COLUMNS = ("group", "kind", "open", "version", "why")
+COLUMNS = ("group", "kind", "failing", "open", "version", "why")
 
 
 @click.command()
@@ -28,8 +28,8 @@ def heal(conn: Connection) -> None:
         healing(conn),
         COLUMNS,
         for_people=_for_people,
-        right=("open",),
-        empty="no group of bugs or invalid payloads is open",
+        right=("failing", "open"),
+        empty="no jobs fail, and no group of bugs or invalid payloads is open",
     )
 
 

@@ -10,11 +10,12 @@ import psycopg
 from redrive.cli.support.connection import database
 from redrive.cli.support.json_lines import read_object
 from redrive.cli.support.options import Run, json_option, require_why, run_options
-from redrive.cli.support.output import counted, emit, table, wants_json
+from redrive.cli.support.output import emit, table, wants_json
 from redrive.cli.support.terminal import progress
-from redrive.dead_letters.imports import CHUNK, Preview, Reader, take
+from redrive.dead_letters.imports.document import Imported as Letter
+from redrive.dead_letters.imports.store import CHUNK, Preview, Reader, take
 from redrive.errors import InvalidJob
-from redrive.rules.dead_letters.imported import Imported as Letter
+from redrive.rules.brief import counted
 from redrive.rules.payloads.limits import check_text
 
 GROUPS_SHOWN = 10
@@ -64,21 +65,11 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run) -> None:
             counts = Imported()
         else:
             seen = _look(conn, _chunks(file, source), source)
-            counts = Imported(
-                matched=seen.matched,
-                imported=0,
-                skipped=seen.known,
-            )
+            counts = Imported(matched=seen.matched, imported=0, skipped=seen.known)
             why = _agreed(file, seen, run)
 
         if why is not None:
-            counts = _take(
-                conn,
-                _chunks(file, source),
-                source,
-                run,
-                why,
-            )
+            counts = _take(conn, _chunks(file, source), source, run, why)
 
     if wants_json():
         emit(counts._asdict())
@@ -162,24 +153,14 @@ def _take(
     with progress("imported", None) as advance:
         try:
             for chunk in chunks:
-                imported += take(
-                    conn,
-                    source,
-                    chunk,
-                    why=why,
-                    actor=actor,
-                )
+                imported += take(conn, source, chunk, why=why, actor=actor)
                 matched += len(chunk)
                 advance(len(chunk))
         except Exception:  # a bad line further on, or the database
             click.echo(f"{imported} imported before this chunk", err=True)
             raise
 
-    return Imported(
-        matched=matched,
-        imported=imported,
-        skipped=matched - imported,
-    )
+    return Imported(matched=matched, imported=imported, skipped=matched - imported)
 
 
 def _show(seen: Preview) -> None:

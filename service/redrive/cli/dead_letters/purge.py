@@ -8,13 +8,15 @@ import click
 from redrive.cli.support.connection import database, only_one
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.options import Duration, Run, json_option, option, run_options
-from redrive.cli.support.output import answer, counted, length, wants_json
+from redrive.cli.support.output import answer, wants_json
 from redrive.cli.support.terminal import progress
 from redrive.database.rows import Connection
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.purge import Purgeable, forget, purgeable
 from redrive.dead_letters.purge import purge as delete
 from redrive.dead_letters.runs import mark_done
+from redrive.rules.brief import counted
+from redrive.rules.instants import span
 
 ENV = "REDRIVE_PURGE"
 
@@ -55,7 +57,7 @@ def purge(chosen: Filter, older_than: float, run: Run) -> None:
         selected = purgeable(conn, chosen, older_than)
         if not wants_json():
             n = counted(len(selected), "dead letter")
-            age = length(older_than)
+            age = span(older_than)
             click.echo(f"{n} ended more than {age} ago")
 
         purged = _purge(conn, run, chosen, selected)
@@ -65,10 +67,7 @@ def purge(chosen: Filter, older_than: float, run: Run) -> None:
 
 
 def _purge(
-    conn: Connection,
-    run: Run,
-    chosen: Filter,
-    selected: Sequence[Purgeable],
+    conn: Connection, run: Run, chosen: Filter, selected: Sequence[Purgeable]
 ) -> Purged | None:
     """Delete the selection after confirmation. Returns None if the user declined."""
     n = len(selected)
@@ -80,12 +79,7 @@ def _purge(
     with only_one(run.settings, "purge"):
         with progress("purged", n) as advance:
             letters = delete(
-                conn,
-                chosen,
-                selected,
-                why=why,
-                actor=actor,
-                progress=advance,
+                conn, chosen, selected, why=why, actor=actor, progress=advance
             )
 
         mark_done(conn, "purge", run.every)

@@ -1,22 +1,15 @@
 """redrive dlq report: of one group for an incident, of everything for a review."""
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import SplitResult
+from typing import TYPE_CHECKING
 
 import click
 
-from redrive.cli.dead_letters.deliver import (
-    Mail,
-    mail_server,
-    post,
-    send,
-    webhook,
-)
-from redrive.cli.dead_letters.groups import missing
+from redrive.cli.dead_letters.deliver import post, webhook
+from redrive.cli.dead_letters.groups import the_group
+from redrive.cli.support.completion import Known
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.options import (
@@ -28,51 +21,27 @@ from redrive.cli.support.options import (
     settings_of_cells,
 )
 from redrive.cli.support.output import listing, shown_cell, wants_json
-from redrive.dead_letters.analysis import report as incident
-from redrive.dead_letters.analysis.review import review
-from redrive.rules.dead_letters import review as rules
+from redrive.dead_letters.groups.store import missing
+from redrive.dead_letters.report import incident
+from redrive.dead_letters.report import review as rules
+from redrive.dead_letters.report.weekly import review
+from redrive.jobs import failing
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
     from redrive.settings import Settings
 
 ENV = "REDRIVE_REPORT"
-_ADDRESS = re.compile(r"[!-~]+@[!-~]+(?<!,)")
-"""An address of a mail, without a name."""
 FORMATS: Mapping[str, Callable[[rules.Review], str]] = {
     "text": rules.text,
     "markdown": rules.markdown,
-    "html": rules.html,
 }
 
 
-class Targets(NamedTuple):
-    """Where the report goes: URLs of the webhook and the mail server, or None."""
-
-    webhook: SplitResult | None
-    server: SplitResult | None
-    mail: Mail
-
-    @property
-    def are_any(self) -> bool:
-        """Return True if the report is sent, and not printed."""
-        return self.webhook is not None or self.server is not None
-
-
-def check_addresses(
-    _context: click.Context, _option: click.Parameter, given: Any
-) -> Any:
-    """Return one or several addresses. Raises BadParameter if one is no mail address."""
-    for text in [given] if isinstance(given, str) else given:
-        if not _ADDRESS.fullmatch(text):
-            msg = f"{text!r} is no mail address; write one such as oncall@shop.example"
-            raise click.BadParameter(msg)
-
-    return given
-
-
 @click.command()
-@click.argument("group", required=False)
+@click.argument("group", required=False, type=Known("group"))
 @option(
     ENV,
     "--since",
@@ -95,24 +64,6 @@ def check_addresses(
     help="Post the report to the Slack-compatible webhook in"
     " REDRIVE_REPORT_WEBHOOK_URL, or in the file ..._URL_FILE.",
 )
-@option(
-    ENV,
-    "--mail-to",
-    multiple=True,
-    callback=check_addresses,
-    metavar="ADDRESS",
-    help="Mail the report through the server in REDRIVE_REPORT_SMTP_URL, or in the"
-    " file ..._URL_FILE.",
-)
-@option(
-    ENV,
-    "--mail-from",
-    callback=check_addresses,
-    metavar="ADDRESS",
-    default="redrive@localhost",
-    show_default=True,
-    help="Sender of the mail.",
-)
 @database_option
 @json_option
 def report(  # its options
@@ -120,8 +71,6 @@ def report(  # its options
     since: datetime | None,
     format_: str | None,
     is_posted: bool,
-    mail_to: Sequence[str],
-    mail_from: str,
     database_url: str | None,
 ) -> int:
     """Write a report of one group, or of everything since a time.
@@ -129,15 +78,15 @@ def report(  # its options
     \b
     redrive dlq report 3f9a > incident.md
     redrive dlq report --since 7d
-    redrive dlq report --since 7d --format html > review.html
+    redrive dlq report --since 7d --format markdown > review.md
 
     The report of a group is an incident report in Markdown, with redacted payloads. With --since,
     the report is for a review: what is open, new, old and growing, who owns it, and how redrives
-    went. It has no payloads and no messages of failures. A CronJob can post or mail it: --post,
-    --mail-to. Each option is also an environment variable: REDRIVE_REPORT_SINCE, ...
+    went. It has no payloads and no messages of failures. A CronJob can --post it. Each option is also
+    an environment variable: REDRIVE_REPORT_SINCE, ...
     """
     if group is not None and since is None:
-        has_others = wants_json() or is_posted or mail_to
+        has_others = wants_json() or is_posted
         is_markdown = format_ in {None, "markdown"}
         if has_others or not is_markdown:
             raise click.UsageError("these options need --since, and no group")
@@ -149,55 +98,37 @@ def report(  # its options
         raise click.UsageError("give a group or --since, for example --since 7d")
 
     cells = settings_of_cells(database_url)
-    mail = Mail(
-        sender=mail_from,
-        to=mail_to,
-        title="Dead letters",
-    )
     # A missing URL is an error before the databases are read.
-    targets = _targets(cells[0], mail, is_posted)
+    hook = webhook(cells[0]) if is_posted else None
     answers, code = ask_each(cells, partial(_read, since=since))
 
     found = [cell | answer for cell, answer in answers]
     if wants_json():
         listing(found, ())
     elif found:
-        _hand_over(_reviews(found, cells), format_ or "text", targets)
+        _tell(_reviews(found, cells), hook, FORMATS[format_ or "text"])
 
     return code
 
 
-def _targets(settings: "Settings", mail: Mail, is_posted: bool) -> Targets:
-    """Return where to send the report. Raises SettingsError if a URL is missing."""
-    hook = webhook(settings) if is_posted else None
-    server = mail_server(settings) if mail.to else None
+def _tell(
+    reviews: Sequence[rules.Review],
+    hook: "SplitResult | None",
+    page_of: Callable[[rules.Review], str],
+) -> None:
+    """Post the reviews if there is a webhook. Otherwise print them."""
+    if hook is None:
+        click.echo("\n".join(map(page_of, reviews)), nl=False)
+        return
 
-    return Targets(
-        webhook=hook,
-        server=server,
-        mail=mail,
-    )
-
-
-def _hand_over(reviews: Sequence[rules.Review], format_: str, targets: Targets) -> None:
-    """Post and mail the report, or print it."""
-    if not targets.are_any:
-        page_of = FORMATS[format_]
-        pages = map(page_of, reviews)
-        click.echo("\n".join(pages), nl=False)
-
-    if targets.webhook is not None:
-        text = rules.slack(reviews)
-        post(targets.webhook, text)
-        click.echo("posted")
-
-    if targets.server is not None:
-        _mail(targets.server, targets.mail, reviews)
+    post(hook, rules.slack(reviews))
+    click.echo("posted")
 
 
 def _incident(group: str, settings: "Settings") -> int:
     with database(settings) as conn:
-        found = incident.report(conn, group)
+        name = the_group(conn, group)["group"]
+        found = incident.report(conn, name)
 
     if found is None:
         raise NotFound(missing(group))
@@ -208,7 +139,7 @@ def _incident(group: str, settings: "Settings") -> int:
 
 def _read(settings: "Settings", since: datetime) -> Row:
     with database(settings) as conn:
-        return review(conn, since)
+        return review(conn, since, failing.find(conn, messages=False))
 
 
 def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Review]:
@@ -232,17 +163,3 @@ def _silent(
         name = str(settings.cell)
         if name not in answered:
             yield rules.unanswered(name)
-
-
-def _mail(server: SplitResult, mail: Mail, reviews: Sequence[rules.Review]) -> None:
-    texts = map(rules.text, reviews)
-    pages = map(rules.html, reviews)
-    send(
-        server,
-        mail=mail,
-        text="\n".join(texts),
-        page="\n".join(pages),
-    )
-
-    addresses = ", ".join(mail.to)
-    click.echo(f"mailed to {addresses}")

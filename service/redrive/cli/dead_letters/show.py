@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from redrive.cli.dead_letters.groups import the_group
+from redrive.cli.support.completion import Known
 from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import conn_options, json_option, keep_cell
 from redrive.cli.support.output import (
     answer,
-    counted,
     no_letter,
     printable,
     printable_fields,
@@ -21,27 +21,17 @@ from redrive.cli.support.output import (
 )
 from redrive.database.rows import Connection
 from redrive.dead_letters import find
+from redrive.dead_letters.campaigns.obstacles import stays
+from redrive.rules.attempts.circumstances import circumstances
 from redrive.rules.attempts.plan import why_over
-from redrive.rules.dead_letters.obstacles import stays
+from redrive.rules.attempts.stack import stack_lines
+from redrive.rules.brief import counted
+from redrive.rules.cells import parted
+from redrive.rules.instants import duration
 from redrive.rules.rows import Fields, Row
-from redrive.rules.scheduling.cells import parted
-from redrive.rules.scheduling.instants import duration
 
 FINGERPRINT_LENGTH = 16
 FRAMES = 3
-MIB = 1 << 20
-CIRCUMSTANCES = (
-    "payload_version",
-    "exit",
-    "peak_memory_bytes",
-    "oom_kills",
-    "running",
-    "pod",
-    "node",
-    "environment",
-    "version",
-)
-"""Circumstances of a failed attempt that are shown if they are known."""
 
 _LETTER = """\
 {title}  {kind}  queue {queue}  {state}
@@ -50,8 +40,8 @@ died {died_at}{after}: {reason}, {category}, group {group}
 
 _GROUP = """\
 {title}  {kind}  {category}
-{error_class}: {message}
-{open} open of {total} ever; first seen {first_seen}, last {last_seen}"""
+{error}
+{counts}; first seen {first_seen}, last {last_seen}"""
 
 
 class _Which(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
@@ -75,7 +65,12 @@ class _Which(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # o
 
 
 @click.command()
-@click.argument("which", metavar="ID|GROUP", type=_Which())
+@click.argument(
+    "which",
+    metavar="ID|GROUP",
+    type=_Which(),
+    shell_complete=Known("group").shell_complete,
+)
 @click.option(
     "--original", is_flag=True, help="Show the payload from before all edits."
 )
@@ -93,6 +88,7 @@ def show(which: int | str, original: bool, conn: Connection) -> None:
     """
     if isinstance(which, str):
         group = the_group(conn, which)
+        group["failure"] = find.failure_of(conn, group)
         lines = _group(group)
         answer(group, "\n".join(lines))
         return
@@ -109,6 +105,10 @@ def show(which: int | str, original: bool, conn: Connection) -> None:
 def _letter(letter: Row, title: str) -> Iterator[str]:
     """Yield the sections of a dead letter, with its payload under `title`."""
     yield _head(letter)
+
+    *_, last = letter["failures"] or [None]
+    if last and last["detail"].get("stack"):
+        yield "\n".join(_stack(last))
 
     payload = json.dumps(letter["payload"], ensure_ascii=False)
     yield f"{_bold(title)}  {printable(payload)}"
@@ -218,54 +218,61 @@ def _death(death: Fields) -> Iterator[str]:
         yield line.format_map(shown)
 
 
-def _failures(failures: Iterable[Row]) -> str:
+def _stack(failure: Fields) -> Iterator[str]:
+    """Yield the lines of a failure's error and stack, with its source."""
+    title = _bold("last failure")
+    yield f"{title}  {_error(failure, '  ')}"
+    for line in stack_lines(failure["detail"]["stack"]):
+        yield f"  {printable(line)}"
+
+    for cause in failure["detail"].get("causes", []):
+        yield f"  because {_error(cause, '    ')}"
+
+
+def _failures(failures: Sequence[Row]) -> str:
     title = _bold("failures")
     lines = [f"{title}, oldest first"]
     for failure in failures:
-        lines.extend(_failure(failure))
+        # The stack of the last one is shown above.
+        frames = 0 if failure is failures[-1] else FRAMES
+        lines.extend(_failure(failure, frames))
 
     return "\n".join(lines)
 
 
-def _failure(failure: Row) -> Iterator[str]:
-    """Yield the lines of a failure."""
+def _failure(failure: Row, frames: int) -> Iterator[str]:
+    """Yield the lines of a failure, with its innermost `frames`."""
     detail = failure["detail"]
     shown = printable_fields(failure)
     yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
-    yield "    {error_class}: {message}".format_map(shown)
+    yield f"    {_error(failure, '      ')}"
 
-    known = ", ".join(_circumstances(detail))
+    known = ", ".join(map(printable, circumstances(detail)))
     if known:
         yield f"      {known}"
 
     stack = detail.get("stack", [])
-    last = stack[-FRAMES:]
+    last = stack[-frames:] if frames else ()
     yield from _filled("      {file}:{line} in {function}", last)
 
-    causes = detail.get("causes", [])
-    yield from _filled("    because {error_class}: {message}", causes)
+    for cause in detail.get("causes", []):
+        yield f"    because {_error(cause, '      ')}"
 
 
-def _circumstances(detail: Fields) -> Iterator[str]:
-    for name in CIRCUMSTANCES:
-        if name in detail:
-            yield _circumstance(name, detail[name])
+def _error(failure: Fields, indent: str) -> str:
+    """Return class and message of an error; later lines of the message are indented."""
+    text = f"{failure['error_class']}: {failure['message']}"
+    return f"\n{indent}".join(map(printable, text.splitlines()))
 
 
-def _circumstance(name: str, value: Any) -> str:
-    """Return a circumstance in words.
-
-    An exit already contains its name: `exit status 3`.
-    """
-    shown = printable(value)
-    if name == "exit":
-        return shown
-
-    if name == "peak_memory_bytes":
-        return f"peak memory {value / MIB:.0f} MiB"
-
-    words = name.replace("_", " ")
-    return f"{words} {shown}"
+_LINES = {
+    "owner": "owner {owner}",
+    "acknowledged_at": "acknowledged {acknowledged_at} by {acknowledged_by}: {acknowledged_why}",
+    "held_at": "held {held_at} by {held_by}: {held_why}",
+    "muted_until": "muted until {muted_until} by {muted_by}: {muted_why}",
+    "failing": "failing:  redrive job ls --group {group}",
+}
+"""Field of a group -> the line that it has if the field is set."""
 
 
 def _group(group: Row) -> Iterator[str]:
@@ -273,9 +280,18 @@ def _group(group: Row) -> Iterator[str]:
     words = {
         "title": _bold(f"group {group['group']}"),
         "sample": shown_id(group["sample"]),
+        "counts": _counts(group),
+        "error": _error(group, "  "),
     }
     shown = printable_fields(group) | words
     yield _GROUP.format_map(shown)
+
+    failure = group["failure"]
+    if failure and failure["detail"].get("stack"):
+        yield ""
+        yield from _stack(failure)
+        yield ""
+
     yield from _versions(group["versions"])
 
     if group["quarantined"]:
@@ -284,23 +300,30 @@ def _group(group: Row) -> Iterator[str]:
         )
 
     yield from _resolution(group)
-    if group.get("owner"):
-        yield "owner {owner}".format_map(shown)
+    for field, template in _LINES.items():
+        if group.get(field):
+            yield template.format_map(shown)
 
-    if group.get("acknowledged_at"):
-        yield (
-            "acknowledged {acknowledged_at} by {acknowledged_by}: {acknowledged_why}"
-        ).format_map(shown)
+    if group["total"]:
+        yield "a sample: redrive dlq show {sample}".format_map(shown)
+        yield "all:      redrive dlq ls --group {group}".format_map(shown)
+    else:
+        yield "a sample: redrive job show {sample}".format_map(shown)
 
-    if group["muted_until"]:
-        yield "muted until {muted_until} by {muted_by}: {muted_why}".format_map(shown)
 
-    yield "a sample: redrive dlq show {sample}".format_map(shown)
-    yield "all:      redrive dlq ls --group {group}".format_map(shown)
+def _counts(group: Row) -> str:
+    """Return how many jobs of a group fail now, and how many died."""
+    dead = f"{group['open']:,} open of {group['total']:,} ever"
+    if not group["failing"]:
+        return dead
+
+    jobs = counted(group["failing"], "job")
+    since = printable(group["failing_since"])
+    return f"{jobs} failing since {since}; {dead}"
 
 
 def _resolution(group: Row) -> Iterator[str]:
-    """Yield in which version a group is fixed, and its deaths of each version since."""
+    """Yield in which version a group is fixed, and its failures in each version since."""
     if group["fixed_in"] is None:
         return
 
@@ -313,9 +336,9 @@ def _resolution(group: Row) -> Iterator[str]:
     if group["regressed_in"]:
         yield "regressed in {regressed_in}, {regressed_at}".format_map(shown)
 
-    for version, deaths in sorted(group["since"].items()):
+    for version, failures in sorted(group["since"].items()):
         name = f"in {printable(version)}" if version else "in an unknown version"
-        yield f"  {deaths} since then {name}"
+        yield f"  {failures} since then {name}"
 
 
 def _versions(versions: Mapping[str, str]) -> Iterator[str]:

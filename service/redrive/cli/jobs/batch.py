@@ -4,14 +4,9 @@ import click
 
 from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import Id, conn_options, json_option
-from redrive.cli.support.output import (
-    answer,
-    listing,
-    printable_fields,
-    shown_id,
-)
+from redrive.cli.support.output import answer, listing, printable_fields, shown_id
 from redrive.database.rows import Connection
-from redrive.live_jobs import batches
+from redrive.jobs import batches
 
 COLUMNS = (
     "id",
@@ -32,17 +27,9 @@ def batch() -> None:
 
 
 @batch.command("ls")
+@click.option("--all", "show_all", is_flag=True, help="Include batches that are over.")
 @click.option(
-    "--all",
-    "show_all",
-    is_flag=True,
-    help="Include batches that are over.",
-)
-@click.option(
-    "--limit",
-    type=Id(),
-    default=100,
-    help="At most this many. [default: 100]",
+    "--limit", type=Id(), default=100, help="At most this many. [default: 100]"
 )
 @conn_options
 @json_option
@@ -53,12 +40,7 @@ def list_batches(*, show_all: bool, limit: int, conn: Connection) -> None:
     redrive batch ls --all
     """
     rows = batches.newest(conn, show_all=show_all, limit=limit)
-    listing(
-        rows,
-        COLUMNS,
-        right=("id", *COUNTS),
-        empty="every batch is over",
-    )
+    listing(rows, COLUMNS, right=("id", *COUNTS), empty="every batch is over")
 
 
 @batch.command()

@@ -2,17 +2,12 @@
 
 import click
 
-from redrive.cli.support.connection import database
-from redrive.cli.support.exits import NotFound
-from redrive.cli.support.options import (
-    Change,
-    acting_options,
-    conn_options,
-    json_option,
-)
-from redrive.cli.support.output import listing, printable
+from redrive.cli.support.options import conn_options, json_option
+from redrive.cli.support.output import listing
+from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
-from redrive.live_jobs.flow_control import breakers
+from redrive.jobs import breakers
+from redrive.verbs.breakers import BREAKERS
 
 COLUMNS = (
     "name",
@@ -52,43 +47,23 @@ def list_breakers(conn: Connection) -> None:
 
 
 @breaker.command()
-@click.argument("name")
+@verb_options(BREAKERS["hold-open"])
 @click.argument("state", type=click.Choice(["open", "closed"]))
-@acting_options
-def force(name: str, state: str, change: Change) -> None:
+def force(state: str, asked: Asked) -> int:
     """Hold a breaker open or closed until it is reset.
 
     \b
     redrive breaker force sendgrid open --why 'their status page'
     """
-    shown = printable(name)
-    change.agree(f"Hold the breaker {shown} {state}")
-    _force(name, state, change)
+    return asked.perform(BREAKERS[f"hold-{state}"])
 
 
 @breaker.command()
-@click.argument("name")
-@acting_options
-def reset(name: str, change: Change) -> None:
+@verb_options(BREAKERS["reset"])
+def reset(asked: Asked) -> int:
     """Close a breaker; it opens again if jobs fail.
 
     \b
     redrive breaker reset smtp --why 'the provider says it is back'
     """
-    shown = printable(name)
-    change.agree(f"Reset the breaker {shown}")
-    _force(name, None, change)
-
-
-def _force(name: str, state: str | None, change: Change) -> None:
-    with database(change.settings) as conn:
-        exists = breakers.force(conn, name, state, **change.signed)
-
-    if not exists:
-        raise NotFound(f"there is no breaker {name}")
-
-    click.echo(
-        f"{name} is held {state}"
-        if state
-        else f"{name} is closed; it opens again if jobs fail"
-    )
+    return asked.perform()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
 from itertools import islice
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, LiteralString, NamedTuple, cast
 
 import click
+from psycopg.errors import InsufficientPrivilege
 
+from redrive.cli.support.completion import Known
 from redrive.cli.support.connection import database
 from redrive.cli.support.json_lines import read_json, read_object
 from redrive.cli.support.options import (
@@ -19,11 +23,12 @@ from redrive.cli.support.options import (
     json_option,
     settings_options,
 )
-from redrive.cli.support.output import answer, emit, wants_json
+from redrive.cli.support.output import answer, emit, wants_json, warn
 from redrive.cli.support.terminal import progress
-from redrive.database.rows import Connection
-from redrive.enqueue import CHUNK, enqueue_many, enqueue_reporting
+from redrive.database.rows import Connection, column
+from redrive.enqueue import CHUNK, Enqueued, enqueue_many, enqueue_reporting
 from redrive.errors import InvalidJob
+from redrive.rules.nearest import suggestion
 from redrive.rules.payloads.job_fields import (
     OPTIONS,
     FieldType,
@@ -33,6 +38,9 @@ from redrive.rules.payloads.job_fields import (
 )
 from redrive.rules.rows import Fields, Row
 from redrive.settings import Settings
+
+if TYPE_CHECKING:
+    from redrive.handlers import Handlers
 
 
 class JsonText(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
@@ -97,17 +105,12 @@ def field_options(command: Command) -> Command:
 
 
 @click.command()
-@click.argument("kind")
+@click.argument("kind", type=Known("kind"))
 @click.argument("payload", required=False)
 @settings_options()
 @field_options
 @json_option
-def enqueue(
-    kind: str,
-    payload: str | None,
-    settings: Settings,
-    **options: Any,
-) -> None:
+def enqueue(kind: str, payload: str | None, settings: Settings, **options: Any) -> None:
     """Enqueue one job, or many from standard input.
 
     \b
@@ -115,9 +118,10 @@ def enqueue(
     redrive enqueue - < jobs.jsonl      # lines of {"kind": ..., "payload": {...}, "queue"?, ...}
 
     The command prints the job's id. If the key is taken, it prints the id of the job that has the
-    key. If REDRIVE_HANDLERS is set, a job without --queue goes to the queue of its handler. A line
-    may have any field that has a flag here, under its name in the API. Lines are enqueued in chunks
-    of 5000. A chunk is enqueued as a whole or not at all, and an error names the bad line.
+    key. It warns if no live worker handles the kind. If REDRIVE_HANDLERS is set, a job without
+    --queue goes to the queue of its handler. A line may have any field that has a flag here, under
+    its name in the API. Lines are enqueued in chunks of 5000. A chunk is enqueued as a whole or not
+    at all, and an error names the bad line.
     """
     given = {name: value for name, value in options.items() if value is not None}
     if kind == "-":
@@ -125,36 +129,56 @@ def enqueue(
         return
 
     content: Any = {} if payload is None else _read_payload("payload", payload)
-    declared = _declared_options(settings)(kind)
-    chosen = cast("JobOptions", {**declared, **given})
-    _enqueue_one(
-        settings,
-        kind=kind,
-        payload=content,
-        options=chosen,
-    )
+    registry = _registry(settings)
+    chosen = cast("JobOptions", {**_declared(registry, kind), **given})
+    job: JobFields = {"kind": kind, "payload": content, **chosen}
+    check_job(job)  # before a database is needed
+
+    with database(settings) as conn:
+        report = enqueue_reporting(conn, kind, content, **chosen)
+        _show(report)
+        _warn_unhandled(conn, kind, registry)
 
 
-def _declared_options(settings: Settings) -> Callable[[str], Fields]:
-    """Return a function: the options that the handler of a kind declares.
-
-    They are empty if this process has no handler for the kind.
+def _registry(settings: Settings) -> Handlers | None:
+    """Return the handlers that REDRIVE_HANDLERS names, if it is set.
 
     Raises:
-        CannotImport: the registry that REDRIVE_HANDLERS names fails.
+        CannotImport: the registry fails.
     """
     if settings.handlers is None:
-        return lambda _: {}
+        return None
 
     # Imported only if a registry is named, so that the command starts fast.
-    registry = importlib.import_module("redrive.handlers").load(settings.handlers)
-    options_for = importlib.import_module("redrive.handlers.job_function").options_for
+    return importlib.import_module("redrive.handlers").load(settings.handlers)
 
-    def declared(kind: str) -> Fields:
-        handler = registry.get(kind)
-        return options_for(handler, {}) if handler else {}
 
-    return declared
+def _declared(registry: Handlers | None, kind: str) -> Fields:
+    """Return the options that the handler of a kind declares; none without a handler."""
+    handler = registry.get(kind) if registry else None
+    if handler is None:
+        return {}
+
+    options: Fields = importlib.import_module(
+        "redrive.handlers.job_function"
+    ).options_for(handler, {})
+    return options
+
+
+_HANDLED: LiteralString = """
+    select distinct unnest(coalesce(w.kinds, '{*}')) from redrive.workers w
+    where redrive.is_alive_v1(w.seen_at, w.lost_at, w.ttl)"""
+
+
+def _warn_unhandled(conn: Connection, kind: str, registry: Handlers | None) -> None:
+    """Warn about a kind that no live worker and no registry handles: often a typo."""
+    known = {handler.kind for handler in registry or ()}
+    # A producer's login may not read the workers.
+    with suppress(InsufficientPrivilege):
+        known.update(column(conn, _HANDLED))
+
+    if known and not any(fnmatchcase(kind, pattern) for pattern in known):
+        warn(f"no live worker handles {kind!r}{suggestion(kind, known)}")
 
 
 NO_PAYLOAD = "must be an object, not null"
@@ -167,15 +191,7 @@ _STATUS = {
 """Description of the job that has the key, by `Enqueued.outcome`."""
 
 
-def _enqueue_one(
-    settings: Settings, kind: str, payload: Any, options: JobOptions
-) -> None:
-    job: JobFields = {"kind": kind, "payload": payload, **options}
-    check_job(job)  # before a database is needed
-
-    with database(settings) as conn:
-        report = enqueue_reporting(conn, kind, payload, **options)
-
+def _show(report: Enqueued) -> None:
     if wants_json():
         emit(report)
         return
@@ -195,7 +211,7 @@ class Line(NamedTuple):
 
 def _enqueue_lines(settings: Settings, lines: IO[bytes], defaults: Fields) -> None:
     created = read = 0
-    jobs = _jobs(lines, defaults, _declared_options(settings))
+    jobs = _jobs(lines, defaults, _registry(settings))
 
     with database(settings) as conn, progress("enqueued", None) as advance:
         try:
@@ -240,9 +256,7 @@ def _enqueue_chunk(conn: Connection, chunk: list[Line]) -> int:
 
 
 def _jobs(
-    lines: IO[bytes],
-    defaults: Fields,
-    declared: Callable[[str], Fields],
+    lines: IO[bytes], defaults: Fields, registry: Handlers | None
 ) -> Iterator[Line]:
     for number, text in enumerate(lines, 1):
         if not text.strip():
@@ -251,7 +265,7 @@ def _jobs(
         # A field of the line overrides a flag, and a flag the handler's option.
         job = {**defaults, **_read_line(f"line {number}", text)}
         kind = str(job.get("kind"))
-        yield Line(number, cast("JobFields", {**declared(kind), **job}))
+        yield Line(number, cast("JobFields", {**_declared(registry, kind), **job}))
 
 
 def _read_line(path: str, text: bytes) -> Row:

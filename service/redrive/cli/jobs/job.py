@@ -1,54 +1,44 @@
 """redrive job: show live jobs, explain why they wait, and control them."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import click
 
-from redrive.cli.jobs.replay import replay
-from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.filters import filter_options
+from redrive.cli.support.lazy import LazyGroup
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
-    Change,
     Duration,
-    InOrder,
-    Run,
-    acting_options,
     conn_options,
     id_argument,
     json_option,
     pager_option,
-    run_options,
 )
 from redrive.cli.support.output import (
     answer,
-    counted,
-    emit,
     listing,
-    not_found,
     printable,
     printable_fields,
     shown_id,
     wants_json,
+    warn,
 )
-from redrive.cli.support.terminal import progress
+from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
-from redrive.live_jobs import control
-from redrive.live_jobs.filter import ENDED, JobFilter
-from redrive.live_jobs.find import FAILURE, find, ids, listed
-from redrive.live_jobs.history import PLACES, find_ended, live_part
-from redrive.live_jobs.reveal import reveal
-from redrive.live_jobs.show import show
+from redrive.jobs import control
+from redrive.jobs.filter import ENDED, JobFilter
+from redrive.jobs.find import FAILURE, find, listed
+from redrive.jobs.history import PLACES, find_ended, keeps_ended, live_part
+from redrive.jobs.show import show
 from redrive.results import UNKNOWN, Ended
+from redrive.rules.brief import brief, counted
 from redrive.rules.rows import Row
-
-Counts = dict[str, int]
-"""Results of a change by name."""
+from redrive.verbs.jobs import JOBS
 
 COLUMNS = (
     "id",
@@ -62,8 +52,12 @@ COLUMNS = (
     "error_class",
     "message",
 )
-SHOWN = 10
-"""Number of jobs in a preview."""
+ENDED_COLUMNS = (
+    *("id", "kind", "queue", "state", "attempt", "created_at", "ended_at", "worker"),
+)
+"""Columns of a list that has only jobs that have ended."""
+
+_KEEP_ENDED = "redrive queue set QUEUE --history 7d"
 
 PAGE = 100
 """Default number of jobs in a list."""
@@ -107,7 +101,7 @@ class _Seconds(Duration):
         return super().convert(value, param, ctx)
 
 
-@click.group(cls=InOrder)
+@click.group(cls=LazyGroup, prefix="job ")
 def job() -> None:
     """Jobs: list, show, explain, cancel, run now."""
 
@@ -115,10 +109,7 @@ def job() -> None:
 @job.command("ls")
 @filter_options(of=JobFilter)
 @click.option(
-    "--after",
-    type=_Place(),
-    metavar="PLACE",
-    help="Continue where a page ended.",
+    "--after", type=_Place(), metavar="PLACE", help="Continue where a page ended."
 )
 @conn_options
 @json_option
@@ -138,22 +129,25 @@ def list_jobs(chosen: JobFilter, after: str | None, conn: Connection) -> None:
     found = _found(conn, replace(chosen, limit=limit + 1), after)
     shown = list(islice(found, limit))
     is_cut = next(found, None) is not None
+    is_of_ended = bool(chosen.state) and ENDED.issuperset(chosen.state)
     if not shown:
         say_unknown(conn, kind=chosen.kind, queue=chosen.queue)
+        if is_of_ended and not keeps_ended(conn, chosen.queue):
+            warn(f"jobs that end are not kept; {_KEEP_ENDED} keeps them from then on")
 
-    _print_jobs(shown)
+    _print_jobs(shown, ENDED_COLUMNS if is_of_ended else COLUMNS)
 
     if is_cut:
         click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
 
 
-def _print_jobs(jobs: Iterable[Row]) -> None:
+def _print_jobs(jobs: Iterable[Row], columns: Sequence[str] = COLUMNS) -> None:
     listing(
         map(listed, jobs) if wants_json() else jobs,
-        COLUMNS,
+        columns,
         for_people=_for_people,
         right=("id", "attempt"),
-        empty="no live job",
+        empty="no live job" if columns is COLUMNS else "no such job",
     )
 
 
@@ -204,9 +198,6 @@ def show_job(which: int, conn: Connection) -> None:
     answer(found, "\n\n".join(_sections(found)))
 
 
-_KEEP_ENDED = "redrive queue set QUEUE --history 7d"
-
-
 def _nothing_kept(which: int, ended: Ended | None) -> str:
     """Return the text about a job that left no trace."""
     if ended is None:
@@ -234,6 +225,12 @@ def _sections(found: Row) -> Iterator[str]:
     template = _SUMMARY if is_known else _GONE
 
     yield template.format_map(_words(found))
+    if found["cause"]:
+        cause = printable_fields(found["cause"])
+        yield f"{_bold('cause')}  {{text}}. See redrive dlq show {{group}}".format_map(
+            cause
+        )
+
     if is_known:
         payload = _json(found["payload"])
         yield f"{_bold('payload')}  {payload}"
@@ -298,88 +295,18 @@ def _notes(found: Row) -> Iterator[str]:
 def _step(step: Row) -> str:
     """Format one line of the story."""
     shown = printable_fields(step)
-    line = "  {at}  {what}".format_map(shown)
+    line = f"  {shown['at']}  {printable(brief(step['what']))}"
     if step["by"]:
         line += f"  by {shown['by']}"
     if step["why"]:
-        line += f": {shown['why']}"
+        line += f": {printable(brief(step['why']))}"
 
     return line
 
 
-def _changed(
-    verb: str,
-    chosen: JobFilter,
-    run: Run,
-    change: Callable[..., Counts],
-) -> int:
-    """Change the matching jobs after confirmation; print the result."""
-    _check_narrows(chosen)
-    with database(run.settings) as conn:
-        matched = ids(conn, chosen)
-        n = len(matched)
-        if not wants_json():
-            _preview(conn, matched)
-
-        jobs = counted(n, "job")
-        why = run.consent(f"{verb} {jobs}?", str(n)) if matched else None
-
-        with progress(verb, n) as advance:
-            counts = change(
-                conn,
-                # Without consent nothing is changed, and the report has zeros.
-                matched if why else [],
-                why=why or "",
-                actor=run.settings.who(),
-                progress=advance,
-            )
-
-    text = _counts(counts) if why else run.unchanged()
-    answer({"matched": n} | counts, text if matched else None)
-
-    return _name_missed(chosen, matched)
-
-
-def _counts(counts: Counts) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
-
-
-def _name_missed(chosen: JobFilter, matched: Sequence[int]) -> Exit:
-    """Name the requested jobs that do not match; return the exit code."""
-    for missed in sorted(set(chosen.ids).difference(matched)):
-        shown = shown_id(missed)
-        not_found(f"job {shown} is not live, or it does not match")
-
-    if chosen.ids and not matched:
-        return Exit.NOTHING_MATCHED
-    return Exit.DONE
-
-
-def _check_narrows(chosen: JobFilter) -> None:
-    """Refuse to change all jobs, or jobs that are no longer live."""
-    if not (chosen.narrows() or chosen.state):
-        raise click.UsageError("give ids or a filter")
-
-    over = sorted(ENDED & set(chosen.state))
-    if over:
-        states = ", ".join(over)
-        raise click.UsageError(f"--state {states}: these jobs have ended")
-
-
-def _preview(conn: Connection, matched: Sequence[int]) -> None:
-    """Print how many jobs a change concerns, and the first of them."""
-    if not matched:
-        click.echo("nothing matched")
-        return
-
-    click.echo(counted(len(matched), "live job"))
-    _print_jobs(find(conn, JobFilter(ids=matched[:SHOWN])))
-
-
 @job.command("reveal")
-@id_argument
-@acting_options
-def reveal_payload(which: int, change: Change) -> None:
+@verb_options(JOBS["reveal"])
+def reveal_payload(asked: Asked) -> int:
     """Print the payload of a job with its secrets, as JSON.
 
     \b
@@ -387,22 +314,12 @@ def reveal_payload(which: int, change: Change) -> None:
 
     The job may be live, dead, or in the history. The audit log keeps who saw the payload, and why.
     """
-    shown = shown_id(which)
-    change.agree(f"Show the payload of job {shown} with its secrets")
-    with database(change.settings) as conn:
-        found = reveal(conn, which, **change.signed)
-
-    if found is None:
-        raise NotFound(f"nothing is kept of job {shown}")
-
-    emit(found["payload"])
+    return asked.perform()
 
 
 @job.command()
-@filter_options(of=JobFilter, takes_ids=True)
-@run_options()
-@json_option
-def cancel(chosen: JobFilter, run: Run) -> int:
+@verb_options(JOBS["cancel"])
+def cancel(asked: Asked) -> int:
     """Cancel jobs, by id or by filters.
 
     \b
@@ -414,18 +331,12 @@ def cancel(chosen: JobFilter, run: Run) -> int:
     command shows the jobs and asks, unless you give --yes. Without a terminal and without --yes it
     only shows them.
     """
-    return _changed("Cancel", chosen, run, _cancel)
-
-
-def _cancel(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
-    return control.cancel(conn, jobs, **how)._asdict()
+    return asked.perform()
 
 
 @job.command("now")
-@filter_options(of=JobFilter, takes_ids=True)
-@run_options()
-@json_option
-def run_now(chosen: JobFilter, run: Run) -> int:
+@verb_options(JOBS["now"])
+def run_now(asked: Asked) -> int:
     """Run scheduled and retrying jobs now, by id or by filters.
 
     \b
@@ -434,11 +345,7 @@ def run_now(chosen: JobFilter, run: Run) -> int:
     A job that waits for another job or on a paused queue keeps waiting. The command shows the jobs
     and asks, unless you give --yes. Without a terminal and without --yes it only shows them.
     """
-    return _changed("Run now", chosen, run, _run_now)
-
-
-def _run_now(conn: Connection, jobs: Sequence[int], **how: Any) -> Counts:
-    return {"due": control.run_now(conn, jobs, **how)}
+    return asked.perform()
 
 
 @job.command()
@@ -469,11 +376,7 @@ def wait(which: int, timeout: float, conn: Connection) -> int:
     if ended is None:
         raise NotFound(f"there is no job {shown_id(which)}")
 
-    report = {
-        "id": which,
-        "outcome": ended.outcome,
-        "result": ended.result,
-    }
+    report = {"id": which, "outcome": ended.outcome, "result": ended.result}
     answer(report, _outcome(ended))
 
     return _WAITED.get(ended.outcome, Exit.FAILED)
@@ -484,6 +387,3 @@ def _outcome(ended: Ended) -> str:
     if ended.result is None:
         return text
     return f"{text}  {_json(ended.result)}"
-
-
-job.add_command(replay)

@@ -2,18 +2,12 @@
 
 import click
 
-from redrive.cli.support.connection import database
-from redrive.cli.support.exits import NotFound
-from redrive.cli.support.options import (
-    Change,
-    acting_options,
-    conn_options,
-    json_option,
-)
-from redrive.cli.support.output import listing, printable, warn
+from redrive.cli.support.options import conn_options, json_option
+from redrive.cli.support.output import listing
+from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
-from redrive.live_jobs.flow_control import limits
-from redrive.rules.scheduling.concurrency import NAME, of_rate, per_second
+from redrive.jobs import limits
+from redrive.verbs.limits import LIMITS
 
 COLUMNS = {
     "limit": "name",
@@ -22,30 +16,6 @@ COLUMNS = {
     "rate": "rate",
     "waiting": "waiting",
 }
-MOST_AT_ONCE = 1_000_000
-
-
-class _Name(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
-    name = "name"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        if not NAME.match(value):
-            self.fail("must be like emails, customer:17 or customer:*", param, ctx)
-        return value
-
-
-class _Rate(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
-    name = "n/time"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        try:
-            return per_second(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.group()
@@ -73,19 +43,8 @@ def list_limits(conn: Connection) -> None:
 
 
 @limit.command("set")
-@click.argument("name", type=_Name())
-@click.option(
-    "--concurrency",
-    type=click.IntRange(0, MOST_AT_ONCE),
-    help="Jobs that run at once, at most.",
-)
-@click.option(
-    "--rate", type=_Rate(), help="Jobs that start in a period, at most: 20/1m, 100/s."
-)
-@acting_options
-def set_limit(
-    name: str, concurrency: int | None, rate: float | None, change: Change
-) -> None:
+@verb_options(LIMITS["set-limit"])
+def set_limit(asked: Asked) -> int:
     """Limit the jobs that count under a name, from now on.
 
     \b
@@ -96,60 +55,15 @@ def set_limit(
     have a limit of its own. An option that you leave out sets no limit. Running jobs continue. The
     command warns you if no handler has the name yet.
     """
-    if concurrency is None and rate is None:
-        raise click.UsageError("give --concurrency, --rate or both")
-
-    shown = printable(name)
-    terms = _terms(concurrency, rate)
-    limited = f"{shown}: {terms}"
-    change.agree(f"Limit {limited}")
-
-    _set(name, concurrency, rate, change)
-    click.echo(limited)
-
-
-def _terms(concurrency: int | None, rate: float | None) -> str:
-    parts: list[str] = []
-    if concurrency is not None:
-        parts.append(f"{concurrency} at once")
-    if rate is not None:
-        parts.append(of_rate(rate))
-
-    return ", ".join(parts)
+    return asked.perform()
 
 
 @limit.command("rm")
-@click.argument("name", type=_Name())
-@acting_options
-def remove_limit(name: str, change: Change) -> None:
+@verb_options(LIMITS["remove-limit"])
+def remove_limit(asked: Asked) -> int:
     """Remove a limit; jobs that wait for it can run.
 
     \b
     redrive limit rm emails --why 'the new provider has none'
     """
-    shown = printable(name)
-    change.agree(f"Remove the limit {shown}")
-
-    was_set = _set(
-        name,
-        concurrency=None,
-        rate=None,
-        change=change,
-    )
-    if not was_set:
-        raise NotFound(f"there is no limit {shown}")
-
-    click.echo(f"{shown} is no longer limited")
-
-
-def _set(
-    name: str, concurrency: int | None, rate: float | None, change: Change
-) -> bool:
-    is_limited = concurrency is not None or rate is not None
-    with database(change.settings) as conn:
-        if is_limited:
-            warning = limits.unused(conn, name)
-            if warning is not None:
-                warn(warning)
-
-        return limits.put(conn, name, concurrency, rate, **change.signed)
+    return asked.perform()

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from redrive import handlers as registry
+from redrive.cli.support.completion import Known
 from redrive.cli.support.connection import database
 from redrive.cli.support.options import (
     Instant,
@@ -16,8 +17,8 @@ from redrive.cli.support.options import (
     settings_for,
     settings_options,
 )
-from redrive.cli.support.output import emit, length, listing, table, wants_json
-from redrive.dead_letters.analysis import simulation
+from redrive.cli.support.output import emit, listing, table, wants_json
+from redrive.dead_letters import simulation
 from redrive.errors import SettingsError
 from redrive.rules.attempts.plan import Planned, planned
 from redrive.rules.attempts.policy import (
@@ -27,6 +28,7 @@ from redrive.rules.attempts.policy import (
     dies_at_once,
     window_of,
 )
+from redrive.rules.instants import span
 from redrive.rules.model import Category
 from redrive.rules.rows import Row
 from redrive.settings import Settings
@@ -81,18 +83,12 @@ def simulate(since: datetime, settings: Settings) -> None:
     rows = [
         {"count": count, **asdict(change)} for change, count in changes.most_common()
     ]
-    listing(
-        rows,
-        COLUMNS,
-        right=("count",),
-        empty="",
-    )
+    listing(rows, COLUMNS, right=("count",), empty="")
     if not wants_json():
-        click.echo(_summary(seen, changes.total()))
-
-
-def _summary(seen: int, changed: int) -> str:
-    return f"{seen} failures judged again, {changed or 'none'} would be treated differently"
+        changed = changes.total() or "none"
+        click.echo(
+            f"{seen} failures judged again, {changed} would be treated differently"
+        )
 
 
 def _handlers(settings: Settings) -> registry.Handlers:
@@ -104,7 +100,7 @@ def _handlers(settings: Settings) -> registry.Handlers:
 
 
 @policy.command()
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, type=Known("kind"))
 @click.option(
     "--handlers",
     metavar="MODULE:ATTRIBUTE",
@@ -150,7 +146,7 @@ def _print_rows(title: str, rows: Sequence[Planned]) -> None:
 
 def _policy_of(kind: str, handlers: str | None) -> Policy:
     settings = settings_for(None, handlers=handlers)
-    if _has_only_targets(settings):
+    if settings.handlers is None and settings.targets is not None:
         found = registry.Handlers()
     else:
         found = _handlers(settings)
@@ -163,10 +159,6 @@ def _policy_of(kind: str, handlers: str | None) -> Policy:
     except LookupError as error:
         text = str(error.args[0])
         raise click.UsageError(text) from None
-
-
-def _has_only_targets(settings: Settings) -> bool:
-    return settings.handlers is None and settings.targets is not None
 
 
 def _add_targets(found: registry.Handlers, path: Path) -> None:
@@ -226,11 +218,11 @@ def in_words(shown: Policy, category: Category) -> str:
         return "not retried"
 
     if window is not None and not planned(shown, category):
-        return f"not retried: the first wait exceeds the window of {length(window)}"
+        return f"not retried: the first wait exceeds the window of {span(window)}"
 
     text = "retried"
     if window is not None:
-        text += f" for {length(window)}"
+        text += f" for {span(window)}"
     if limit is not None:
         text += f", at most {limit} attempts"
 
@@ -251,19 +243,15 @@ def _shortened(rows: Sequence[Planned]) -> Iterator[tuple[str, ...]]:
     for row in rows:
         is_repeated = row.latest == before and row is not rows[-1]
         if not is_repeated:
-            yield _cells(row)
+            yield (
+                str(row.attempt),
+                span(row.earliest),
+                span(row.latest),
+                span(row.after_earliest),
+                span(row.after_latest),
+            )
         elif not is_cut:
             yield ("...",) * len(PLAN)
 
         before = row.latest
         is_cut = is_repeated
-
-
-def _cells(row: Planned) -> tuple[str, ...]:
-    return (
-        str(row.attempt),
-        length(row.earliest),
-        length(row.latest),
-        length(row.after_earliest),
-        length(row.after_latest),
-    )

@@ -1,24 +1,16 @@
 """redrive schedule: jobs that are enqueued at set times."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
-from redrive.cli.support.connection import database
-from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import Run, conn_options, json_option, run_options
-from redrive.cli.support.output import (
-    answer,
-    counted,
-    listing,
-    not_found,
-    printable,
-    wants_json,
-)
+from redrive.cli.support.options import conn_options, json_option
+from redrive.cli.support.output import listing, printable, wants_json
+from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
-from redrive.live_jobs.flow_control import schedules
+from redrive.jobs import schedules
 from redrive.rules.rows import Row
+from redrive.verbs.schedules import SCHEDULES
 
 COLUMNS = ("name", "kind", "cron", "tz", "state", "next_at", "last_at", "last_job")
 
@@ -57,15 +49,8 @@ def _show(rows: Sequence[Row]) -> None:
 
 
 @schedule.command()
-@click.argument(
-    "names",
-    metavar="NAME...",
-    nargs=-1,
-    required=True,
-)
-@run_options()
-@json_option
-def pause(names: tuple[str, ...], run: Run) -> int:
+@verb_options(SCHEDULES["pause-schedule"], several=True, known="schedule")
+def pause(asked: Asked) -> int:
     """Stop firing schedules until they are resumed.
 
     \b
@@ -74,19 +59,12 @@ def pause(names: tuple[str, ...], run: Run) -> int:
     Jobs that they have enqueued continue. Shows what it would do, then asks, unless you give
     --yes.
     """
-    return _changed("Pause", "paused", names, run)
+    return asked.perform()
 
 
 @schedule.command()
-@click.argument(
-    "names",
-    metavar="NAME...",
-    nargs=-1,
-    required=True,
-)
-@run_options()
-@json_option
-def resume(names: tuple[str, ...], run: Run) -> int:
+@verb_options(SCHEDULES["resume-schedule"], several=True, known="schedule")
+def resume(asked: Asked) -> int:
     """Fire paused schedules again from their next slot.
 
     \b
@@ -95,108 +73,18 @@ def resume(names: tuple[str, ...], run: Run) -> int:
     Slots that passed while they were paused are skipped, whatever their catch_up. Shows what it
     would do, then asks, unless you give --yes.
     """
-    return _changed("Resume", "resumed", names, run)
+    return asked.perform()
 
 
 @schedule.command("now")
-@click.argument(
-    "names",
-    metavar="NAME...",
-    nargs=-1,
-    required=True,
-)
-@run_options()
-@json_option
-def run_now(names: tuple[str, ...], run: Run) -> int:
+@verb_options(SCHEDULES["run-schedule"], several=True, known="schedule")
+def run_now(asked: Asked) -> int:
     """Enqueue the jobs of schedules now; their slots stay.
 
     \b
     redrive schedule now report.daily --why 'the numbers were late'
 
-    Paused schedules run, too. Shows what it would do, then asks, unless you give --yes.
+    Paused schedules run, too. `last at` of a schedule is its last slot, so this does not change it.
+    Shows what it would do, then asks, unless you give --yes.
     """
-    return _changed("Run now", "jobs", names, run)
-
-
-_ACTS: dict[str, Callable[..., Any]] = {
-    "paused": schedules.pause,
-    "resumed": schedules.resume,
-    "jobs": schedules.run_now,
-}
-"""Key of the report -> the function that makes the change."""
-
-
-def _changed(verb: str, outcome: str, names: Sequence[str], run: Run) -> int:
-    """Change schedules by name after confirmation; print the result."""
-    done: list[Any] = []
-    with database(run.settings) as conn:
-        matched = [row for row in schedules.find(conn) if row["name"] in names]
-        if matched and not wants_json():
-            _show(matched)
-
-        found = [row["name"] for row in matched]
-        why = _agreed(verb, len(found), run)
-        if why:
-            done = _act(conn, outcome, found, run.settings.who(), why)
-
-    # The JSON has the ids of new jobs, but only how many schedules changed.
-    result: Any = len(done)
-    if outcome == "jobs":
-        result = done
-
-    text: str | None = None
-    if why:
-        text = _said(outcome, done)
-    elif found:
-        text = run.unchanged()
-
-    report = {"matched": len(found), outcome: result}
-    answer(report, text)
-
-    return _name_missing(names, found)
-
-
-def _name_missing(names: Sequence[str], found: Sequence[str]) -> Exit:
-    """Name the schedules that do not exist; return the exit code."""
-    missing = set(names) - set(found)
-    for name in sorted(missing):
-        not_found(f"there is no schedule {name}")
-
-    return Exit.DONE if found else Exit.NOTHING_MATCHED
-
-
-def _agreed(verb: str, n: int, run: Run) -> str | None:
-    """Return the reason after confirmation; None = change nothing."""
-    if n == 0:
-        return None
-
-    count = counted(n, "schedule")
-    return run.consent(f"{verb} {count}?", str(n))
-
-
-def _act(
-    conn: Connection,
-    outcome: str,
-    names: Sequence[str],
-    actor: str,
-    why: str,
-) -> list[Any]:
-    """Change each schedule. Return one result for each that changed."""
-    act = _ACTS[outcome]
-    results: list[Any] = []
-    for name in names:
-        result = act(conn, name, actor=actor, why=why)
-        if result:
-            results.append(result)
-
-    return results
-
-
-def _said(outcome: str, done: Sequence[Any]) -> str:
-    if outcome == "jobs":
-        jobs = [f"job {job}" for job in done]
-        listed = ", ".join(jobs)
-        return f"enqueued {listed}"
-
-    changed = counted(len(done), "schedule")
-    return f"{changed} {outcome}"
+    return asked.perform()

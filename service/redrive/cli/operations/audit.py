@@ -60,13 +60,7 @@ def _choice_options(command: Command) -> Command:
         action: str | None,
         **others: Any,
     ) -> object:
-        chosen = log.Choice(
-            since,
-            until,
-            actor,
-            login,
-            action,
-        )
+        chosen = log.Choice(since, until, actor, login, action)
         return command(chosen=chosen, **others)
 
     return with_options(_OPTIONS, choose)
@@ -79,12 +73,7 @@ def audit() -> None:
 
 @audit.command("ls")
 @_choice_options
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=100,
-    show_default=True,
-)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @conn_options
 @json_option
 @pager_option
@@ -100,12 +89,7 @@ def list_lines(chosen: log.Choice, limit: int, conn: Connection) -> None:
     """
     found = log.newest(conn, chosen, limit)
 
-    listing(
-        found,
-        COLUMNS,
-        right=("id", "n"),
-        empty="no line",
-    )
+    listing(found, COLUMNS, right=("id", "n"), empty="no line")
 
 
 @audit.command()
@@ -146,12 +130,7 @@ def verify(known: log.Seal | None, conn: Connection) -> int:
         fault = log.compare(conn, known)
 
     seal = log.newest_seal(conn)
-    report = {
-        "ok": fault is None,
-        "lines": count,
-        "fault": fault,
-        **seal._asdict(),
-    }
+    report = {"ok": fault is None, "lines": count, "fault": fault, **seal._asdict()}
     good = f"{count} lines are unchanged; the newest is {seal}"
     answer(report, fault or good)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from redrive.cli.support.connection import database
 from redrive.cli.support.exits import NotFound
 from redrive.cli.support.output import no_letter, shown_id
-from redrive.live_jobs.export import export
+from redrive.jobs.export import export
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
@@ -27,12 +27,7 @@ def read_bundle_of(job: int, reveal: "Reveal | None", settings: "Settings") -> R
 
     with database(settings) as conn:
         why = reveal and reveal.why
-        bundle = export(
-            conn,
-            job,
-            actor=settings.who(),
-            why=why,
-        )
+        bundle = export(conn, job, actor=settings.who(), why=why)
 
     if bundle is None:
         raise NotFound(no_letter(job))

@@ -17,13 +17,7 @@ from redrive.database.connections.address import Address
 from redrive.database.rows import Connection
 from redrive.database.schema import migrate
 from redrive.dead_letters.runs import hold_lock
-from redrive.errors import (
-    Busy,
-    InvalidJob,
-    SchemaError,
-    SchemaTooNew,
-    SettingsError,
-)
+from redrive.errors import Busy, InvalidJob, SchemaError, SchemaTooNew, SettingsError
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
@@ -37,6 +31,9 @@ UNREACHABLE_PATIENCE = 60.0
 
 PATIENCE_SECONDS = 120.0
 """How long a command waits for what it reads; a frozen database never answers."""
+
+RULE = "RD001"
+"""SQLSTATE of Redrive's own rules, whose messages are sentences for users."""
 
 UNREACHABLE = "the database cannot be reached"
 
@@ -192,6 +189,9 @@ def explain(error: BaseException) -> tuple[Exit, str]:
             return Exit.FAILED, "stopped"
         case psycopg.Error():
             return _explain_database(error)
+        case OSError(strerror=str(text)):
+            name = f"{error.filename}: " if error.filename else ""
+            return Exit.FAILED, f"{name}{text}"
         case _:
             return _code_of(error), str(error)
 
@@ -229,6 +229,8 @@ def refused(error: psycopg.Error) -> str:
     message = error.diag.message_primary
     if not message:
         message = type(error).__name__
+    if error.sqlstate == RULE:
+        return message
 
     return f"the database refused: {message} ({error.sqlstate})"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from redrive.cli.support.completion import Known
 from redrive.cli.support.options import (
     Command,
     Decorator,
@@ -19,8 +20,7 @@ from redrive.cli.support.options import (
 from redrive.database.criteria import Criteria, Criterion
 from redrive.dead_letters.filter import CONDITION, Filter
 from redrive.rules.rows import Fields, Row
-
-ANY = "any"
+from redrive.verbs.query import ANY, NAMES, choices_of
 
 
 class _Condition(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # older versions take none
@@ -39,7 +39,9 @@ class _Condition(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 
 _TYPES: Mapping[str, tuple[Any, str | None]] = {
     "ids": (Id(), "ID"),
-    "group": (click.STRING, "FINGERPRINT"),
+    "kind": (Known("kind"), "KIND"),
+    "queue": (Known("queue"), "QUEUE"),
+    "group": (Known("group"), "FINGERPRINT"),
     "owner": (click.STRING, "NAME"),
     "holds": (_Condition(), "PATH=VALUE"),
     "since": (Instant(), "TIME"),
@@ -47,9 +49,6 @@ _TYPES: Mapping[str, tuple[Any, str | None]] = {
     "limit": (click.IntRange(1), "N"),
 }
 """Type and placeholder of each field that is not plain text."""
-
-_NAMES = {"ids": "id", "holds": "where"}
-"""Name of a field's option, if it differs."""
 
 
 class _OneOf(click.Choice[str]):
@@ -66,12 +65,7 @@ class _OneOf(click.Choice[str]):
         return tuple(converted)
 
 
-_ids_argument = click.argument(
-    "arguments",
-    metavar="[ID]...",
-    nargs=-1,
-    type=Id(),
-)
+_ids_argument = click.argument("arguments", metavar="[ID]...", nargs=-1, type=Id())
 
 
 def filter_options(
@@ -93,12 +87,7 @@ def filter_options(
     criteria = of.criteria()
     repeatable = {f.name for f in fields(of) if f.default == ()}  # type: ignore[arg-type] # each is a dataclass
     options = [
-        _option(
-            name,
-            criterion,
-            prefix,
-            multiple=name in repeatable,
-        )
+        _option(name, criterion, prefix, multiple=name in repeatable)
         for name, criterion in criteria.items()
     ]
 
@@ -147,12 +136,11 @@ def _states(given: Sequence[str], default: Sequence[str]) -> Sequence[str]:
 def _option(
     field: str, criterion: Criterion, prefix: str | None, *, multiple: bool
 ) -> Decorator:
-    name = _NAMES.get(field, field)
+    name = NAMES.get(field, field)
     kind, metavar = _TYPES.get(field, (click.STRING, name.upper()))
 
     if criterion.choices:
-        other = (ANY,) if field == "state" else ()
-        kind = _OneOf((*criterion.choices, *other))
+        kind = _OneOf(choices_of(field, criterion))
         metavar = None  # help lists the choices
 
     return option(

@@ -1,8 +1,13 @@
-"""Help for an option that was typed before the command that has it."""
+"""Errors about options in plain words: a misplaced option, or an invalid value."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
+
+_WHOLE = (click.types.IntParamType,)
+_NUMBERS = (*_WHOLE, click.types.FloatParamType)
+"""Types of numbers; the ranges are their subclasses."""
 
 
 def where_it_goes(
@@ -32,6 +37,37 @@ def where_it_goes(
             return _goes_after(option, name, error.ctx, path)
 
     return error
+
+
+def plain(error: click.ClickException) -> click.ClickException:
+    """Return the error, or one that says which numbers an option takes."""
+    if not isinstance(error, click.BadParameter) or error.param is None:
+        return error
+
+    kind: Any = error.param.type
+    if not isinstance(kind, _NUMBERS):
+        return error
+
+    is_option = isinstance(error.param, click.Option)
+    name = error.param.opts[0] if is_option else error.param.human_readable_name
+    value, _, _ = error.message.partition(" is not ")
+
+    return click.UsageError(
+        f"{name} is {value}; it must be {_numbers(kind)}", error.ctx
+    )
+
+
+def _numbers(kind: Any) -> str:
+    """Say which numbers a type takes."""
+    noun = "a whole number" if isinstance(kind, _WHOLE) else "a number"
+    least, most = getattr(kind, "min", None), getattr(kind, "max", None)
+    if least is not None and most is not None:
+        return f"{noun} from {least} to {most}"
+    if least is not None:
+        is_open = getattr(kind, "min_open", False)
+        return f"{noun} greater than {least}" if is_open else f"{noun}, {least} or more"
+
+    return noun
 
 
 def refuse_before_subcommand(context: click.Context) -> None:

@@ -1,40 +1,23 @@
 """Warnings about requested names that no job has had, which are usually typos."""
 
-from collections.abc import Mapping, Sequence
-from typing import LiteralString
+from collections.abc import Sequence
 
 from redrive.cli.support.output import warn
-from redrive.database.rows import Connection, column
-from redrive.rules.nearest import suggestion
-
-_KNOWN: Mapping[str, tuple[LiteralString, str]] = {
-    "kind": ("select distinct kind from redrive.totals", "of a kind"),
-    "queue": ("select queue from redrive.depths_v1()", "in a queue"),
-}
+from redrive.database.rows import Connection
+from redrive.jobs.names import unknown
 
 
-def unknown(conn: Connection, what: str, name: str) -> str | None:
-    """Return a warning about a name that no job has had; otherwise None.
-
-    Args:
-        what: kind or queue.
-    """
-    query, had = _KNOWN[what]
-    known = column(conn, query)
-    if name in known:
-        return None
-
-    hint = suggestion(name, known)
-    return f"no job has been {had} {name!r} yet{hint}"
-
-
-def say_unknown(conn: Connection, **names: Sequence[str]) -> None:
-    """Warn on stderr about requested names that no job has had.
+def say_unknown(conn: Connection, **names: Sequence[str]) -> bool:
+    """Warn on stderr about requested names that no job has had; return if there are any.
 
     Commands call this when they found nothing.
     """
+    is_unknown = False
     for what, given in names.items():
         for name in given:
             warning = unknown(conn, what, name)
             if warning is not None:
                 warn(warning)
+                is_unknown = True
+
+    return is_unknown

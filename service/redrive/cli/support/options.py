@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from redrive.cli.support.completion import CELL
 from redrive.cli.support.connection import database
 from redrive.cli.support.output import JSON, PAGED, SHOWN_CELL
-from redrive.cli.support.terminal import confirm, is_watched
+from redrive.cli.support.terminal import confirm
+from redrive.rules.cells import parted
+from redrive.rules.instants import instant
+from redrive.rules.instants import seconds as seconds_of
 from redrive.rules.rows import Signed
-from redrive.rules.scheduling.cells import parted
-from redrive.rules.scheduling.instants import instant
-from redrive.rules.scheduling.instants import seconds as seconds_of
 
 if TYPE_CHECKING:
     from redrive.database.connections.cells import Cell
@@ -44,9 +45,7 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] #
         seconds = value if isinstance(value, int | float) else seconds_of(str(value))
         if seconds is None:
             self.fail(
-                f"{value!r} is not a duration; write 30d, 12h, 5m or 10s",
-                param,
-                ctx,
+                f"{value!r} is not a duration; write 30d, 12h, 5m or 10s", param, ctx
             )
 
         return float(seconds)
@@ -65,7 +64,7 @@ class Every(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as
         if text == "never":
             return 0.0
 
-        from redrive.rules.scheduling.schedules import longest_gap  # noqa: PLC0415 # it brings cronsim
+        from redrive.rules.schedules import longest_gap  # noqa: PLC0415 # it brings cronsim
 
         seconds = value if isinstance(value, int | float) else seconds_of(text)
         if seconds is not None:
@@ -95,13 +94,6 @@ class Instant(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # 
             self.fail(str(error), param, ctx)
 
 
-CELL = "redrive.cell"
-"""Key in a command's context: the cell that --cell or an id such as eu:17 names."""
-
-
-_NUMBER: Any = click.INT  # its converter takes texts, which its types do not say
-
-
 class Id(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as above
     """Id of a job or a campaign: 17, or eu:17, which also selects the cell."""
 
@@ -115,11 +107,12 @@ class Id(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] # as ab
             return value
 
         cell, number = parted(str(value))
-        found = _NUMBER.convert(number, param, ctx)
+        if not number.isdecimal():
+            self.fail(f"{value!r} is not an id; write 17, or eu:17", param, ctx)
         if cell is not None:
             keep_cell(cell)
 
-        return found
+        return int(number)
 
 
 id_argument: Decorator = click.argument("which", metavar="ID", type=Id())
@@ -285,19 +278,14 @@ def settings_of_cells(database_url: str | None, **flags: Any) -> "list[Settings]
 def _read(database_url: str | None, **flags: Any) -> "Settings":
     from redrive.settings import load, refuse_unknown  # noqa: PLC0415 # --help reads none
 
-    refuse_unknown(_variables)
+    refuse_unknown(lambda: variables(click.get_current_context().find_root()))
     context = click.get_current_context()
     cell: str | None = context.meta.get(CELL)
 
     options = {
         param.name: param.opts[0] for param in context.command.params if param.name
     }
-    settings = load(
-        options,
-        database_url=database_url,
-        cell=cell,
-        **flags,
-    )
+    settings = load(options, database_url=database_url, cell=cell, **flags)
     if database_url is None:
         return settings
     if cell is not None:
@@ -307,9 +295,8 @@ def _read(database_url: str | None, **flags: Any) -> "Settings":
     return settings.model_copy(update={"databases": None, "cell": None})
 
 
-def _variables() -> Iterator[str]:
+def variables(root: click.Context) -> Iterator[str]:
     """Yield the environment variables for options of any command."""
-    root = click.get_current_context().find_root()
     for path in RUNS:
         command: click.Command | None = root.command
         for name in path:
@@ -334,35 +321,6 @@ def require_why(why: str | None) -> str:
             "--why is missing; give the reason, which the audit log keeps"
         )
     return why.strip()
-
-
-def acting_options(command: Command) -> Command:
-    """Add the options of a change to a named object; the command gets `change`."""
-
-    @functools.wraps(command)
-    def act(
-        *,
-        why: str | None,
-        actor: str | None,
-        yes: bool,
-        database_url: str | None,
-        **options: Any,
-    ) -> object:
-        settings = settings_for(database_url, actor=actor)
-        reason = require_why(why)
-        change = Change(settings, reason, yes)
-
-        return command(change=change, **options)
-
-    return with_options(
-        [
-            why_option("required"),
-            actor_option,
-            _yes(),
-            database_option,
-        ],
-        act,
-    )
 
 
 def reveal_options(command: Command) -> Command:
@@ -398,30 +356,23 @@ class Reveal:
     yes: bool
 
     def agree(self, settings: "Settings", job: str) -> None:
-        """Ask for consent to show the secrets of a job, as `Change.agree` does."""
-        change = Change(settings, self.why, self.yes)
-        change.agree(f"Show the payload of job {job} with its secrets")
+        """Ask for consent to show the secrets of a job, before it shows anything."""
+        run = Run(settings, self.why, every=None, dry_run=False, yes=self.yes)
+        if (
+            run.consent(f"Show the payload of job {job} with its secrets?", "yes")
+            is None
+        ):
+            raise click.UsageError("nothing was shown; without a terminal, add --yes")
 
 
 def _yes(prefix: str | None = None) -> Decorator:
-    return option(
-        prefix,
-        "--yes",
-        is_flag=True,
-        help="Do not ask for confirmation.",
-    )
+    return option(prefix, "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def why_option(wanted: str, prefix: str | None = None, **more: Any) -> Decorator:
     """Add --why; `wanted` says when it is required."""
     text = f"Reason, for the audit log. [{wanted}]"
-    return option(
-        prefix,
-        "--why",
-        metavar="TEXT",
-        help=text,
-        **more,
-    )
+    return option(prefix, "--why", metavar="TEXT", help=text, **more)
 
 
 def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
@@ -430,12 +381,7 @@ def option(prefix: str | None, flag: str, *name: str, **more: Any) -> Decorator:
     Jobs and CronJobs set these variables. `name` and `more` are click's.
     """
     variable = flag.removeprefix("--").replace("-", "_").upper()
-    return click.option(
-        flag,
-        *name,
-        envvar=prefix and f"{prefix}_{variable}",
-        **more,
-    )
+    return click.option(flag, *name, envvar=prefix and f"{prefix}_{variable}", **more)
 
 
 def with_options(options: Sequence[Decorator], command: Command) -> Command:
@@ -443,36 +389,6 @@ def with_options(options: Sequence[Decorator], command: Command) -> Command:
     for add in reversed(options):
         command = add(command)
     return command
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Change that a command requests. With `yes`, it asks for no confirmation."""
-
-    settings: "Settings"
-    why: str
-    yes: bool
-
-    @property
-    def signed(self) -> Signed:
-        """Return who makes the change, and why."""
-        return Signed(actor=self.settings.who(), why=self.why)
-
-    def agree(self, what: str) -> None:
-        """Ask for consent to a described change.
-
-        Raises:
-            click.UsageError: there is no terminal to ask on.
-            click.Abort: the user declined.
-        """
-        if self.yes or confirm(f"{what}?", "yes"):
-            return
-        if is_watched():
-            raise click.Abort
-
-        raise click.UsageError(
-            f"{what}? Nothing was changed; without a terminal, add --yes"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,6 +406,11 @@ class Run:
     every: float | None
     dry_run: bool
     yes: bool
+
+    @property
+    def acts(self) -> bool:
+        """Return True if the user has agreed beforehand."""
+        return self.yes and not self.dry_run
 
     def consent(self, question: str, word: str) -> str | None:
         """Return the reason for the run after consent; None = only preview.
@@ -519,30 +440,14 @@ class Run:
         return f"nothing was changed{hint}"
 
 
-def run_options(
-    prefix: str | None = None, *, why: str | None = None, of_cells: bool = False
-) -> Decorator:
+def run_options(prefix: str | None = None, *, why: str | None = None) -> Decorator:
     """Add the options of a run; the command gets it as `run`.
 
     Args:
         prefix: prefix of the environment variables for the options; None = no
             variables, and the run is never scheduled.
         why: default of --why.
-        of_cells: the run is over all cells, so that no cell need be named.
     """
-    options = _run_options(prefix, why)
-    read = settings_for
-    if of_cells:
-        read = _read
-
-    def add(command: Command) -> Command:
-        started = _gets_run(command, read)
-        return with_options(options, started)
-
-    return add
-
-
-def _run_options(prefix: str | None, why: str | None) -> list[Decorator]:
     wanted = f"default: {why}" if why else "required to act"
     every = option(
         prefix,
@@ -553,22 +458,30 @@ def _run_options(prefix: str | None, why: str | None) -> list[Decorator]:
         " the runs stop.",
     )
 
-    return [
+    options = [
         why_option(wanted, prefix, default=why),
         actor_option,
         *([every] if prefix else ()),
-        option(
-            prefix,
-            "--dry-run",
-            is_flag=True,
-            help="Only show what would change.",
-        ),
+        option(prefix, "--dry-run", is_flag=True, help="Only show what would change."),
         _yes(prefix),
         database_option,
     ]
+    return lambda command: with_options(options, _gets_run(command))
 
 
-def _gets_run(command: Command, read: "Callable[..., Settings]") -> Command:
+def plain_run_options(command: Command) -> Command:
+    """Add the options of a change that needs no reason; the command gets it as `run`."""
+
+    @functools.wraps(command)
+    def start(*, actor: str | None, database_url: str | None, **others: Any) -> object:
+        settings = settings_for(database_url, actor=actor)
+        run = Run(settings, why="", every=None, dry_run=False, yes=True)
+        return command(run=run, **others)
+
+    return with_options([actor_option, database_option], start)
+
+
+def _gets_run(command: Command) -> Command:
     @functools.wraps(command)
     def start(
         *,
@@ -580,7 +493,7 @@ def _gets_run(command: Command, read: "Callable[..., Settings]") -> Command:
         every: float | None = None,
         **others: Any,
     ) -> object:
-        settings = read(database_url, actor=actor)
+        settings = settings_for(database_url, actor=actor)
         run = Run(settings, why, every, dry_run, yes)
         return command(run=run, **others)
 

@@ -5,22 +5,24 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
-from itertools import compress
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import click
 import msgspec
 
 from redrive.cli.support.exits import Exit
+from redrive.cli.support.fit import GAP, Fit, fit
+from redrive.cli.support.terminal import printed
+from redrive.rules.brief import brief, clamped
+from redrive.rules.cells import id_in_cell
+from redrive.rules.instants import span
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.rows import Fields, Row
-from redrive.rules.scheduling.cells import id_in_cell
 
-BELOW = ("error_class", "message", "why", "start")
-"""Columns that get lines of their own if a table is too wide."""
 HEAD_LINES = 3
 PIPE_WIDTH = 200
 SHOWN_CELL = "redrive.shown_cell"
@@ -30,23 +32,6 @@ JSON = "redrive.json"
 """Key in a command's context: whether it prints JSON."""
 PAGED = "redrive.paged"
 """Key in a command's context: whether long lists are shown in a pager."""
-
-
-class _Unit(NamedTuple):
-    """Unit of a duration, and the shortest one that is written in it."""
-
-    name: str
-    size: int
-    least: int
-
-
-UNITS = (
-    _Unit("d", 86_400, least=172_800),
-    _Unit("h", 3_600, least=7_200),
-    _Unit("min", 60, least=120),
-    _Unit("s", 1, least=0),
-)
-"""Units from large to small: 2 d, 47 h, 2 min, 90 s."""
 
 
 def wants_json() -> bool:
@@ -164,19 +149,27 @@ def table(
         right: columns that are aligned to the right.
         empty: text in place of a table without rows.
     """
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [list(map(_cell, columns, row)) for row in rows]
     if not cells:
         click.echo(empty)
         return
 
-    console = _console()
-    drawn = _draw(columns, cells, right)
-    if _excess(console, drawn) <= 0:
-        console.print(drawn)
-    elif not set(BELOW) & set(columns):
-        _print_cut(console, drawn)
-    else:
-        _print_in_two(console, columns, cells, right)
+    names = [column.replace(" ", "_") for column in columns]
+    fitted = fit(names, cells, screen_width())
+    lines = _drawn(columns, cells, right, fitted)
+
+    for line in lines[:HEAD_LINES]:
+        click.echo(line)
+
+    # The drawn table ends with an empty line, which belongs to no row.
+    for line, row in zip(lines[HEAD_LINES:], cells, strict=False):
+        click.echo(line)
+        text = ": ".join(row[i] for i in fitted.below if row[i])
+        if text:
+            click.echo(f"      {clamped(text, screen_width() - 6)}")
+
+    left_out = ", ".join(fitted.left_out).replace("_", " ")
+    click.echo(left_out and f"\nnot shown, for lack of width: {left_out}")
 
 
 def screen_width() -> int:
@@ -186,125 +179,66 @@ def screen_width() -> int:
     return PIPE_WIDTH
 
 
-def _console() -> Any:
-    from rich.console import Console  # noqa: PLC0415 # only for people
+def wrapped(text: str, indent: str = "") -> str:
+    """Break a line for people between words, if a terminal would break it anywhere.
 
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    color = None if os.environ.get("NO_COLOR") else "auto"
+    Args:
+        indent: what begins all lines but the first.
+    """
+    if not sys.stdout.isatty():
+        return text
 
-    return Console(width=None if has_width else PIPE_WIDTH, color_system=color)
-
-
-def _excess(console: Any, drawn: Any) -> int:
-    """Return how many characters the table is too wide; no cell is cut if it is 0."""
-    # No table is that wide, so this measures each column at its full width.
-    unbounded = console.options.update(max_width=10_000)
-    measured = console.measure(drawn, options=unbounded)
-    width: int = console.width
-
-    return measured.maximum - width
-
-
-def _print_cut(console: Any, drawn: Any) -> None:
-    """Print a table, with its widest columns cut. Short ones, such as ids, stay whole."""
-    widths = [_width(column) for column in drawn.columns]
-    for _ in range(_excess(console, drawn)):
-        largest = max(widths)
-        widest = widths.index(largest)
-        widths[widest] -= 1
-
-    for column, width in zip(drawn.columns, widths, strict=True):
-        column.width = max(width, 1)
-
-    console.print(drawn)
+    return textwrap.fill(
+        text,
+        screen_width(),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-def _width(column: Any) -> int:
-    from rich.cells import cell_len  # noqa: PLC0415 # only for people
-
-    texts = map(str, column.cells)
-    return max(map(cell_len, [column.header, *texts]))
-
-
-def _print_in_two(
-    console: Any,
+def _drawn(
     columns: Sequence[str],
     cells: Sequence[Sequence[str]],
     right: Sequence[str],
-) -> None:
-    """Print the table without the columns of BELOW, and these under each row."""
-    is_below = [column in BELOW for column in columns]
-    is_beside = [not below for below in is_below]
-
-    beside = list(compress(columns, is_beside))
-    rows = [list(compress(row, is_beside)) for row in cells]
-    lines = _drawn_lines(console, beside, rows, right)
-
-    head = lines[:HEAD_LINES]
-    for line in head:
-        click.echo(line)
-
-    # The drawn table ends with an empty line, which belongs to no row.
-    body = lines[HEAD_LINES:]
-    for line, row in zip(body, cells, strict=False):
-        click.echo(line)
-        _print_below(row, is_below)
-
-    click.echo()
-
-
-def _print_below(row: Sequence[str], is_below: Sequence[bool]) -> None:
-    below = compress(row, is_below)
-    filled = filter(None, below)
-    text = ": ".join(filled)
-    if text:
-        click.echo(f"      {text}")
-
-
-def _drawn_lines(
-    console: Any,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    right: Sequence[str],
+    fitted: Fit,
 ) -> list[str]:
-    """Return a table as lines of text."""
-    drawn = _draw(columns, rows, right)
+    """Return the fitted columns of a table as lines of text."""
+    from rich.box import SIMPLE_HEAD, Box  # noqa: PLC0415 # only for people
+    from rich.console import Console  # noqa: PLC0415 # as above
+    from rich.table import Table  # noqa: PLC0415 # as above
+    from rich.text import Text  # noqa: PLC0415 # as above
+
+    # "ascii" keeps this shape in every encoding; the streams have stand-ins for its lines.
+    box = Box(str(SIMPLE_HEAD), ascii=True)
+    drawn = Table(box=box, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    for i, width in zip(fitted.beside, fitted.widths, strict=True):
+        title = columns[i].replace("_", " ")
+        side = "right" if columns[i] in right else "left"
+        drawn.add_column(
+            title, justify=side, overflow="ellipsis", no_wrap=True, width=width
+        )
+
+    for row in cells:
+        drawn.add_row(*(Text(row[i]) for i in fitted.beside))
+
+    color = None if os.environ.get("NO_COLOR") else "auto"
+    console = Console(width=screen_width(), color_system=color)
     with console.capture() as captured:
-        _print_cut(console, drawn)
+        console.print(drawn)
 
     text: str = captured.get()
     return text.splitlines()
 
 
-def _draw(
-    columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str]
-) -> Any:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 # only for people
-    from rich.table import Table  # noqa: PLC0415 # as above
-    from rich.text import Text  # noqa: PLC0415 # as above
-
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        title = column.replace("_", " ")
-        side = "right" if column in right else "left"
-        drawn.add_column(
-            title,
-            justify=side,
-            overflow="ellipsis",
-            no_wrap=True,
-        )
-
-    for row in cells:
-        drawn.add_row(*map(Text, row))
-
-    return drawn
-
-
-def _cell(value: Any) -> str:
-    """Format a cell as `printable` does, and an instant relative to now."""
+def _cell(column: str, value: Any) -> str:
+    """Format a cell: an instant relative to now, a message on one line."""
     if isinstance(value, datetime):
         return relative(value, datetime.now(UTC))
-    return printable(value)
+    if column == "message" and isinstance(value, str):
+        value = brief(value)
+
+    return printed(printable(value))
 
 
 def relative(instant: datetime, now: datetime) -> str:
@@ -313,20 +247,9 @@ def relative(instant: datetime, now: datetime) -> str:
     if abs(seconds) < 1:
         return "now"
     if seconds > 0:
-        return f"in {length(seconds)}"
+        return f"in {span(seconds)}"
 
-    return f"{length(-seconds)} ago"
-
-
-def length(seconds: float) -> str:
-    """Format a duration in its largest accurate unit: 90 s, 2 min, 47 h, 30 d."""
-    if 0 < seconds < 1:
-        return f"{seconds:g} s"
-
-    unit = next(unit for unit in UNITS if seconds >= unit.least)
-    number = int(seconds // unit.size)
-
-    return f"{number} {unit.name}"
+    return f"{span(-seconds)} ago"
 
 
 def printable(value: Any) -> str:
@@ -346,16 +269,6 @@ def printable(value: Any) -> str:
 def printable_fields(row: Fields) -> dict[str, str]:
     """Return all fields of a row as `printable`, for a template."""
     return {name: printable(value) for name, value in row.items()}
-
-
-def counted(n: int, one: str, many: str | None = None) -> str:
-    """Format a number with its noun: 1 attempt, 2 attempts."""
-    if n == 1:
-        return f"{n} {one}"
-    if many is None:
-        many = f"{one}s"
-
-    return f"{n} {many}"
 
 
 def not_found(what: str) -> Exit:

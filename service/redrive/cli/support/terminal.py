@@ -1,5 +1,8 @@
-"""Interaction with a person at a terminal: questions and progress bars."""
+"""Interaction with a person at a terminal: streams, questions and progress bars."""
 
+import codecs
+import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +10,64 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from redrive.rules.payloads.escape import spelled_out
+
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+
+SPELLED = "redrive.spelled"
+"""Name of the error handler for characters that an encoding lacks."""
+
+ASCII = "redrive_ascii"
+"""Name of an encoding that is the same as ASCII."""
+
+STAND_INS = dict(zip("▁▂▃▄▅▆▇█─━•…", "_.-:=+*#--*~", strict=True))
+"""Characters of our tables and charts -> what an ASCII terminal shows, as wide as they."""
+
+
+def prepare_streams() -> None:
+    """Let the streams of this process exist, and print any text in any encoding."""
+    # In this order, the descriptors 0, 1 and 2 stay what they are for.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # as with `redrive ... >&-`
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 # until the end
+
+    codecs.register_error(SPELLED, _spelled)
+    ascii_ = codecs.lookup("ascii")
+    # click takes a stream of the name "ascii" for a mistake, and writes UTF-8 to it.
+    renamed = codecs.CodecInfo(
+        ascii_.encode,
+        ascii_.decode,
+        incrementalencoder=ascii_.incrementalencoder,
+        incrementaldecoder=ascii_.incrementaldecoder,
+        name=ASCII,
+    )
+    codecs.register({ASCII: renamed}.get)
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            is_ascii = codecs.lookup(stream.encoding).name == ascii_.name
+            encoding = ASCII if is_ascii else stream.encoding
+            stream.reconfigure(encoding=encoding, errors=SPELLED)
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+
+    lacking = error.object[error.start : error.end]
+    texts = [STAND_INS.get(each) or spelled_out(each) for each in lacking]
+
+    return "".join(texts), error.end
+
+
+def printed(text: str) -> str:
+    """Return a text as stdout shows it."""
+    encoding, errors = sys.stdout.encoding, sys.stdout.errors
+    return (
+        text.encode(encoding, errors or "strict").decode(encoding) if encoding else text
+    )
 
 
 def is_watched() -> bool:

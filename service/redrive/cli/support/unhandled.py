@@ -1,7 +1,7 @@
 """Warnings about kinds that no live worker handles while their jobs wait."""
 
-from redrive.cli.support.output import counted
-from redrive.live_jobs.surroundings.unhandled import Unhandled
+from redrive.jobs.unhandled import Unhandled
+from redrive.rules.brief import counted
 
 MAX_HANDLED = 10
 

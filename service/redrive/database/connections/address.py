@@ -1,6 +1,7 @@
 """Address of the database, and logins that the server refuses."""
 
 import contextlib
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,13 @@ from psycopg.conninfo import conninfo_to_dict
 from redrive.database.connections.connect import OwnConnection, connect
 from redrive.database.connections.refusals import Refusals, is_refusal
 from redrive.errors import SettingsError
+
+_BLANKS = " \t\r\n\ufeff"
+"""Characters that editors and shells add around a URL: also a byte order mark."""
+
+_UNKNOWN = re.compile(r'(?:query parameter|connection option).*"(\w+)"')
+_DRIVER = re.compile(r"postgres(?:ql)?(\+\w+)://")
+"""First part of a URL of SQLAlchemy."""
 
 URL_RULE = "it must be a Postgres URL, e.g. postgresql://user@host/database"
 
@@ -75,13 +83,13 @@ class Address:
                 it, because it may hold a password.
         """
         if self.file is None:
-            return _checked(self.url, self.variable)
+            return _checked(self.url.strip(), self.variable)
 
         # The name is a variable, or a field in the file of cells.
         suffix = "_FILE" if self.variable.isupper() else "_file"
         name = f"{self.variable}{suffix} is {self.file}; it"
 
-        return _checked(_text_of(self.file, name).strip(), name)
+        return _checked(_text_of(self.file, name), name)
 
     def origin(self) -> str:
         """Return where the URL comes from, and when it last changed."""
@@ -100,7 +108,7 @@ class Address:
 
 def _text_of(file: Path, name: str) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         why = error.strerror
     except UnicodeDecodeError:
@@ -111,18 +119,32 @@ def _text_of(file: Path, name: str) -> str:
 
 
 def _checked(url: str, name: str) -> str:
-    if not url.strip():
+    url = url.strip(_BLANKS)
+    if not url:
         msg = f"{name} is empty; {URL_RULE}"
         raise SettingsError(msg)
 
     try:
         conninfo_to_dict(url)
-    except psycopg.Error:
+    except psycopg.Error as error:
         # The library's error is not chained, because it may quote the URL.
-        msg = f"{name} does not parse; {URL_RULE}"
+        msg = f"{name} {_fault(url, str(error))}; {URL_RULE}"
         raise SettingsError(msg) from None
 
     return url
+
+
+def _fault(url: str, error: str) -> str:
+    unknown = _UNKNOWN.search(error)
+    # An unescaped character may have made a parameter of a password's end.
+    if unknown and "password" not in url:
+        return f"has the parameter {unknown[1]!r}, which libpq does not know; remove it"
+
+    driver = _DRIVER.match(url)
+    if driver:
+        return f"begins with {driver[0]!r}; remove {driver[1]!r}"
+
+    return "does not parse"
 
 
 class CannotLogIn(psycopg.OperationalError):

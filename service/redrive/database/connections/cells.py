@@ -14,12 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from redrive.database.connections.address import Address
 from redrive.errors import SettingsError
-from redrive.rules.yaml_text import (
-    UNREADABLE,
-    first_fault,
-    read_yaml,
-    why_unreadable,
-)
+from redrive.rules.yaml_text import UNREADABLE, first_fault, read_yaml, why_unreadable
 
 VARIABLE = "REDRIVE_DATABASES"
 
@@ -99,9 +94,7 @@ def _cell(path: Path, line: _Line) -> Cell:
         for role, login in line.console.items()
     }
     return Cell(
-        name=line.name,
-        address=_address(path, line, line.name),
-        console=console,
+        name=line.name, address=_address(path, line, line.name), console=console
     )
 
 
@@ -120,7 +113,7 @@ def _address(path: Path, login: _Login, whose: str) -> Address:
 
 def _parsed(path: Path) -> Any:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
     except UNREADABLE as error:
         raise _refused(path, why_unreadable(error)) from None
 

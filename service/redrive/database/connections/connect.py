@@ -2,18 +2,19 @@
 
 import contextlib
 import functools
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
 from typing import Any, LiteralString, Self, cast
 
 import psycopg
 from psycopg import sql
 from psycopg.abc import RV, Buffer, PQGen
+from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
-from psycopg.types.datetime import TimestamptzLoader
 from psycopg.waiting import Wait
 
 CALL_SECONDS = 15.0
@@ -30,14 +31,34 @@ SETTINGS = {
     "statement_timeout": "12s",
     "lock_timeout": "8s",
     "idle_in_transaction_session_timeout": "10s",
+    "transaction_timeout": "0",
+    "idle_session_timeout": "0",
+    "exit_on_error": "off",
+    "restrict_nonsystem_relation_kind": "",
+    # These change the text of results, or how text is read.
     "timezone": "UTC",
-    "jit": "off",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
     "array_nulls": "on",
+    # These change results.
+    "gin_fuzzy_search_limit": "0",
+    "transform_null_equals": "off",
+    "jit": "off",
     # only a hint behind a pooler: applies to the next transaction
     "default_transaction_isolation": "read committed",
 }
 """Settings of each of our transactions, whatever the database or the role has set."""
 
+_NOT_EVERYWHERE = {"transaction_timeout", "restrict_nonsystem_relation_kind"}
+"""Settings that older servers do not have."""
+
+_SET = sql.SQL("set_config({}, {}, {})")
+_SET_IF_KNOWN = sql.SQL(
+    "case when current_setting({0}, true) is not null then set_config({0}, {1}, {2}) end"
+)
 _DURABLE = sql.SQL(
     "set_config('synchronous_commit',"
     " replace(current_setting('synchronous_commit'), 'off', 'on'), {})"
@@ -143,8 +164,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         ours = sql.Literal(self.info.backend_pid)
         is_local = sql.SQL("pg_backend_pid() <> {}").format(ours)
         given = sql.SQL("select pg_backend_pid() = {}, {}").format(
-            ours,
-            _given(settings, is_local),
+            ours, _given(settings, is_local)
         )
         found = psycopg.Cursor(self).execute(given).fetchone()
         is_ours, *_ = found or (False,)
@@ -221,17 +241,102 @@ def while_waiting(
         conn.meanwhile = None
 
 
-class _UtcLoader(TimestamptzLoader):
-    """Loads instants in UTC, whatever the session's time zone."""
+class _UtcLoader(Loader):
+    """Loads instants in UTC.
+
+    psycopg's own loaders go by what the session reports after the transaction, when our
+    settings may be gone.
+    """
 
     def load(self, data: Buffer) -> datetime:
-        # This parser is several times as fast as psycopg's, which reads other date
-        # styles and refuses infinity and years that Python does not know.
+        text = str(data, "ascii")
         try:
-            found = datetime.fromisoformat(str(data, "ascii"))
+            return datetime.fromisoformat(text).astimezone(UTC)
+        except (ValueError, OverflowError):
+            msg = f"Python has no instant {text}"
+            raise psycopg.DataError(msg) from None
+
+
+class _TimestampLoader(Loader):
+    def load(self, data: Buffer) -> datetime:
+        return datetime.fromisoformat(str(data, "ascii"))
+
+
+class _DateLoader(Loader):
+    def load(self, data: Buffer) -> date:
+        return date.fromisoformat(str(data, "ascii"))
+
+
+UNREADABLE = "$unreadable"
+"""Field of what stands for a stored value that Python cannot read: why."""
+
+_MOST_DIGITS = 310
+_MOST_LEVELS = 100
+_FEW_CONTAINERS = 200
+
+
+class _JsonLoader(Loader):
+    """Loads any JSON that Postgres has stored, so that no row ends a reader.
+
+    jsonb holds numbers of any length, and more levels than Python reads and writes.
+    """
+
+    def load(self, data: Buffer) -> Any:
+        text = bytes(data)
+        try:
+            found = json.loads(text)
+        except RecursionError:
+            return {UNREADABLE: "it is nested too deeply"}
         except ValueError:
-            found = super().load(data)
-        return found.astimezone(UTC)
+            found = _with_long_numbers(text)
+
+        # Redaction and output need more frames for each level than this.
+        containers = text.count(b"{") + text.count(b"[")
+        if containers > _FEW_CONTAINERS and _is_deep(found):
+            return {UNREADABLE: "it is nested too deeply"}
+
+        return found
+
+
+def _with_long_numbers(text: bytes) -> Any:
+    """Read JSON; an integer that is longer than any double becomes a text."""
+
+    def integer(digits: str) -> int | str:
+        return int(digits) if len(digits) <= _MOST_DIGITS else digits
+
+    try:
+        return json.loads(text, parse_int=integer)
+    except RecursionError:
+        return {UNREADABLE: "it is nested too deeply"}
+
+
+def _is_deep(found: Any) -> bool:
+    level: list[Any] = [found]
+    for _ in range(_MOST_LEVELS):
+        level = [inner for value in level for inner in _contents(value)]
+        if not level:
+            return False
+
+    return True
+
+
+def _contents(value: Any) -> Iterable[Any]:
+    match value:
+        case dict():
+            return cast("dict[str, Any]", value).values()
+        case list():
+            return cast("list[Any]", value)
+        case _:
+            return ()
+
+
+_LOADERS = {
+    "json": _JsonLoader,
+    "jsonb": _JsonLoader,
+    "timestamptz": _UtcLoader,
+    "timestamp": _TimestampLoader,
+    "date": _DateLoader,
+}
 
 
 class _OwnCursor(psycopg.Cursor[Any]):
@@ -273,7 +378,9 @@ def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnectio
         tcp_user_timeout=int(CALL_SECONDS * 1000),
     )
 
-    conn.adapters.register_loader("timestamptz", _UtcLoader)
+    for type_name, loader in _LOADERS.items():
+        conn.adapters.register_loader(type_name, loader)
+
     conn.settings = settings_of_transaction(SETTINGS | settings)
 
     return conn
@@ -287,7 +394,9 @@ def settings_of_transaction(settings: Mapping[str, str]) -> LiteralString:
 
 def _given(settings: Mapping[str, str], is_local: sql.Composable) -> sql.Composed:
     calls: list[sql.Composable] = [
-        sql.SQL("set_config({}, {}, {})").format(name, value, is_local)
+        (_SET_IF_KNOWN if name in _NOT_EVERYWHERE else _SET).format(
+            name, value, is_local
+        )
         for name, value in settings.items()
     ]
     if "synchronous_commit" not in settings:

@@ -184,9 +184,7 @@ class Waiting(threading.Thread):
         with (
             contextlib.suppress(psycopg.Error),
             psycopg.connect(
-                self._same,
-                autocommit=True,
-                prepare_threshold=None,
+                self._same, autocommit=True, prepare_threshold=None
             ) as conn,
         ):
             while not self._over.wait(LOOK_SECONDS):

@@ -68,6 +68,8 @@ UNRELEASED = (
 )
 
 DROP_FUNCTION = re.compile(r"^drop function .*?;$", re.MULTILINE | re.DOTALL)
+OTHER_RESULT = re.compile(r"DROP FUNCTION (redrive\..*) first")
+"""Hint of Postgres if a function that exists has another result."""
 TRIGGER = re.compile(r"^create or replace trigger .*?;$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"--.*$", re.MULTILINE)
 DEFINES = re.compile(r"\s*(?:alter|create|drop|truncate|lock|do)\b")
@@ -158,7 +160,7 @@ def migrations() -> list[Migration]:
         Migration(
             version=int(f.name[:4]),
             name=f.name.removesuffix(".sql"),
-            text=f.read_text(),
+            text=f.read_text(encoding="utf-8"),
         )
         for f in (_root() / "migrations").iterdir()
         if f.name.endswith(".sql")
@@ -170,7 +172,7 @@ def migrations() -> list[Migration]:
 def functions() -> dict[str, str]:
     """Return the files of functions and views by name, as they are applied."""
     texts = {
-        file.name.removesuffix(".sql"): file.read_text()
+        file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
         for folder in (_root() / "functions").iterdir()
         for file in folder.iterdir()
     }
@@ -183,7 +185,7 @@ def latest() -> int:
 
 
 def _checksum(*, with_roles: bool) -> str:
-    roles = (_root() / "roles.sql").read_text()
+    roles = (_root() / "roles.sql").read_text(encoding="utf-8")
     everything = "".join(functions().values()) + roles
     digest = hashlib.sha256(everything.encode()).hexdigest()
 
@@ -243,9 +245,7 @@ def require(conn: Connection) -> None:
 
     # A run records the functions at its end.
     if not value(
-        conn,
-        "select functions from redrive.migrations where version = %s",
-        latest(),
+        conn, "select functions from redrive.migrations where version = %s", latest()
     ):
         msg = f"the migration to version {latest()} has not ended; run: redrive migrate"
         raise SchemaError(msg)
@@ -292,20 +292,11 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
 
     before = installed(conn)
     if before > latest():  # and it serves us: a release was rolled back
-        return Report(
-            before=before,
-            after=before,
-            applied=[],
-            without_roles=None,
-        )
+        return Report(before=before, after=before, applied=[], without_roles=None)
 
     without_roles = _ensure_roles(conn)
     with Waiting(conn, patience) as waiting:
-        run = _Run(
-            conn=conn,
-            with_roles=without_roles is None,
-            waiting=waiting,
-        )
+        run = _Run(conn=conn, with_roles=without_roles is None, waiting=waiting)
         found, applied = run.step(
             partial(_install, conn, with_roles=without_roles is None)
         )
@@ -579,10 +570,42 @@ def _apply_functions(conn: Connection, *, with_roles: bool) -> None:
         _run(conn, drop)
 
     for text in functions().values():
-        _run(conn, TRIGGER.sub("", text))
+        _replace(conn, TRIGGER.sub("", text))
 
     if with_roles:
-        _run(conn, (_root() / "roles.sql").read_text())
+        _run(conn, (_root() / "roles.sql").read_text(encoding="utf-8"))
+
+
+def _replace(conn: Connection, text: str) -> None:
+    """Create functions. Drop a function first if its result is of another type.
+
+    Only commits between two releases have such functions. Their programs no longer work
+    then, and every other program does.
+
+    Raises:
+        SchemaError: such a function is in use by an object that is not ours.
+    """
+    try:
+        with conn.transaction():
+            _run(conn, text)
+    except errors.InvalidFunctionDefinition as error:
+        other = OTHER_RESULT.search(error.diag.message_hint or "")
+        if other is None:
+            raise
+    else:
+        return
+
+    try:
+        with conn.transaction():
+            _run(conn, f"drop function {other[1]}")
+    except errors.DependentObjectsStillExist as error:
+        msg = (
+            f"function {other[1]} changes its result, and other objects use it:"
+            f" {error.diag.message_detail}; drop these, and run redrive migrate again"
+        )
+        raise SchemaError(msg) from error
+
+    _replace(conn, text)
 
 
 def _drops(conn: Connection) -> list[str]:
@@ -710,7 +733,10 @@ def _ensure_roles(conn: Connection) -> str | None:
     database. Another migrate may create or grant the same at the same time; losing that
     race is fine.
     """
-    missing = _missing_roles(conn)
+    existing = column(
+        conn, "select rolname from pg_roles where rolname = any (%s)", list(ROLES)
+    )
+    missing = [role for role in ROLES if role not in existing]
     try:
         _create_roles(conn, missing)
     except errors.InsufficientPrivilege:
@@ -727,15 +753,6 @@ def _ensure_roles(conn: Connection) -> str | None:
         pass  # another migrate granted the same
 
     return None
-
-
-def _missing_roles(conn: Connection) -> list[str]:
-    existing = column(
-        conn,
-        "select rolname from pg_roles where rolname = any (%s)",
-        list(ROLES),
-    )
-    return [role for role in ROLES if role not in existing]
 
 
 def _create_roles(conn: Connection, missing: list[str]) -> None:

@@ -49,7 +49,7 @@ def leave_out(
     campaign: int,
     handlers: Handlers,
     *,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] | None = None,
 ) -> Unfit:
     """Leave out of a plan the payloads that the handlers cannot take.
 
@@ -66,7 +66,8 @@ def leave_out(
 
         _leave_out(conn, campaign, causes)
         last = page[-1]["n"]
-        progress(len(page))
+        if progress:
+            progress(len(page))
 
     return found
 
@@ -97,8 +98,7 @@ def _look(
         _count(found.unchecked, str(error))
         return
 
-    version = row["headers"].get("version", 1)
-    cause = fault(handler, text, version)
+    cause = fault(handler, text, row["headers"].get("version", 1))
     if cause is not None:
         causes[row["n"]] = _count(found.invalid, cause)
 
@@ -113,12 +113,7 @@ def _opened(row: Fields) -> str:
     if not text.startswith(SEALED):
         return text
 
-    payload = open_payload(
-        configured(),
-        text,
-        Whose.of(row),
-        row["headers"],
-    )
+    payload = open_payload(configured(), text, Whose.of(row), row["headers"])
 
     return payload.decode()
 

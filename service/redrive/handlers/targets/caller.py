@@ -18,16 +18,16 @@ import httpcore
 from redrive.errors import InvalidJob, SettingsError
 from redrive.handlers import Handler, Handlers
 from redrive.handlers.job import Job
+from redrive.handlers.targets.addresses import Network, is_allowed
 from redrive.handlers.targets.file import Target, Targets, TargetSchedule
 from redrive.handlers.targets.signing import read_keys, signed
 from redrive.observability.tracing import current_traceparent
-from redrive.rules.addresses import Network, is_allowed
 from redrive.rules.attempts.categories import Rule
 from redrive.rules.attempts.policy import Policy
-from redrive.rules.dead_letters.heal import Heal
+from redrive.rules.concurrency import check_templates
+from redrive.rules.heal import Heal
 from redrive.rules.payloads.redact import redact, scrub, secrets_of_environment
-from redrive.rules.scheduling.concurrency import check_templates
-from redrive.rules.scheduling.slots import Schedule
+from redrive.rules.slots import Schedule
 
 KEPT_BODY = 2_048
 """Number of an answer's characters that are kept with a failure."""
@@ -131,11 +131,7 @@ def _handler(kind: str, target: Target, caller: "_Caller") -> Handler:
 
 def _add_schedule(handlers: Handlers, wanted: TargetSchedule) -> None:
     schedule = Schedule(
-        wanted.cron,
-        wanted.tz,
-        wanted.catch_up,
-        wanted.payload,
-        wanted.name,
+        wanted.cron, wanted.tz, wanted.catch_up, wanted.payload, wanted.name
     )
     handlers.schedule(wanted.kind, schedule, queue=wanted.queue)
 
@@ -179,29 +175,17 @@ class _Network(httpcore.AsyncNetworkBackend):
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return await self._backend.connect_tcp(
-                    address,
-                    port,
-                    share,
-                    local_address,
-                    socket_options,
+                    address, port, share, local_address, socket_options
                 )
 
         return await self._backend.connect_tcp(
-            last,
-            port,
-            share,
-            local_address,
-            socket_options,
+            last, port, share, local_address, socket_options
         )
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """Return the allowed addresses of a host, or raise AddressRefused."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(
-            host,
-            port,
-            type=socket.SOCK_STREAM,
-        )
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         allowed: list[str] = []
         address = ""
 
@@ -269,11 +253,7 @@ class _Caller:
         is_readable = "content-encoding" not in headers
         text = _text(read, self.known) if is_readable else ""
 
-        return TargetError(
-            host=self._host,
-            response=answer,
-            body=text,
-        )
+        return TargetError(host=self._host, response=answer, body=text)
 
     def _headers(self, job: Job, body: bytes) -> list[tuple[bytes, bytes]]:
         key = quote(job.key, safe=PRINTABLE)
@@ -292,12 +272,7 @@ class _Caller:
         if self._keys:
             # A full stop would separate the signed parts.
             message = key.replace(".", "%2E")
-            sent |= signed(
-                self._keys,
-                message,
-                int(time.time()),
-                body,
-            )
+            sent |= signed(self._keys, message, int(time.time()), body)
 
         # Headers of the file come last, so that they replace ours.
         sent |= self._own

@@ -19,14 +19,9 @@ from pydantic import (
 from redrive.errors import SettingsError
 from redrive.handlers.arguments import LEAST_RATE, MOST_RATE
 from redrive.rules.attempts.policy import MAX_BACKOFF, MAX_WINDOW, OnDeath
-from redrive.rules.dead_letters.heal import MOST_CANARIES, Heal
-from redrive.rules.scheduling.slots import CatchUp
-from redrive.rules.yaml_text import (
-    UNREADABLE,
-    first_fault,
-    read_yaml,
-    why_unreadable,
-)
+from redrive.rules.heal import MOST_CANARIES, Heal
+from redrive.rules.slots import CatchUp
+from redrive.rules.yaml_text import UNREADABLE, first_fault, read_yaml, why_unreadable
 
 FRAMING = frozenset({"connection", "content-length", "transfer-encoding", "upgrade"})
 """Headers that say where a request ends; a second opinion would let a payload begin one."""
@@ -39,11 +34,9 @@ def _refuse_framing(name: str) -> str:
     return name
 
 
-KIND = re.compile(r"\*|[a-z][a-z0-9_.-]{0,61}(\*|[a-z0-9_.-])?")
+KIND = re.compile(r"\*|[A-Za-z][A-Za-z0-9_.-]{0,61}(\*|[A-Za-z0-9_.-])?")
 """A kind, or a prefix of kinds that ends in `*`."""
-RULE_OF_KINDS = (
-    "a kind must match ^[a-z][a-z0-9_.-]{0,62}$, and a prefix of kinds must end in *"
-)
+RULE_OF_KINDS = "a kind must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$, and a prefix of kinds must end in *"
 
 HeaderName = Annotated[
     str,
@@ -168,7 +161,7 @@ def _read_yaml(path: Path) -> Any:
         raise SettingsError(msg)
 
     try:
-        return read_yaml(path.read_text())
+        return read_yaml(path.read_text(encoding="utf-8-sig"))
     except UNREADABLE as error:
         raise _refused(path, why_unreadable(error)) from None
 

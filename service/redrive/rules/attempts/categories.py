@@ -207,8 +207,7 @@ def status_of(error: BaseException) -> int | None:
     )
 
     return next(
-        (found for found in map(_status, candidates) if found is not None),
-        None,
+        (found for found in map(_status, candidates) if found is not None), None
     )
 
 
@@ -223,7 +222,7 @@ def _code_of(error: BaseException, classes: Container[str]) -> str | None:
     if "smtplib.SMTPException" in classes:
         return _coded("smtp", _smtp_reply(error))
 
-    if isinstance(error, OSError):
+    if issubclass(type(error), OSError):
         number = read_attribute(error, "errno")
         if type(number) is not int:
             return None
@@ -261,10 +260,7 @@ def _smtp_reply(error: BaseException) -> int | None:
     replies = [_first(answer) for answer in recipients.values()]
     replies.append(read_attribute(error, "smtp_code"))
 
-    return max(
-        (reply for reply in replies if isinstance(reply, int)),
-        default=None,
-    )
+    return max((reply for reply in replies if isinstance(reply, int)), default=None)
 
 
 def _first(answer: object) -> object:

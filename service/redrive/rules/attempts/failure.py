@@ -16,7 +16,14 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import CodeType, TracebackType
+from itertools import accumulate
+from types import (
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    TracebackType,
+)
 from typing import Any, NamedTuple, cast
 
 from redrive.rules.attempts.categories import (
@@ -36,13 +43,15 @@ MAX_MESSAGE = 4_096
 READ_MESSAGE = 4 * MAX_MESSAGE
 MAX_CUT_SECRET = 2_048
 MAX_FRAMES = 30
+MAX_OWN_FRAMES = 10
 MAX_CAUSES = 16
 MAX_CLASS_NAME = 200
 MAX_RETRY_AFTER = 7 * 86_400.0
 OWN_FRAMES_IN_FINGERPRINT = 3
 
+_PACKAGE = "redrive."
 _OUR_CALLERS = "redrive.worker."
-_EVENT_LOOPS = ("asyncio.", "concurrent.")
+_CALLERS = (_PACKAGE, "asyncio.", "concurrent.")
 _LIBRARY_PATHS = tuple(
     path
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -65,9 +74,7 @@ _VARIABLES = (
         "<uuid>",
     ),
     _Variable(
-        "'\"`",
-        re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"),
-        "<text>",
+        "'\"`", re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"|`[^`]{0,400}`"), "<text>"
     ),
     _Variable(
         "@", re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}"), "<email>"
@@ -118,7 +125,7 @@ def describe(
         rules: rules of the handler's policy; they come before the table of categories.
         secrets: texts of the payload that the record must not contain.
         own: packages that belong to the application although they are installed like
-            libraries.
+            libraries, or are a part of this one.
         detail: further JSON values to keep; None is left out.
     """
     try:
@@ -158,16 +165,17 @@ def reported(  # noqa: PLR0913 # the fields of a failure
     """Record a failure from another system, like `describe` does for exceptions."""
     name = clean(scrubbed(error_class, secrets), MAX_CLASS_NAME)
     text = clean(scrubbed(message, secrets), MAX_MESSAGE)
-    frames = [_cleaned_frame(frame, secrets) for frame in stack[-MAX_FRAMES:]]
+    frames = [
+        {
+            name: clean(scrub(value, secrets), 200) if type(value) is str else value
+            for name, value in frame.items()
+        }
+        for frame in stack[-MAX_FRAMES:]
+    ]
     if category is None:
         category = _category_by_name(name, text)
 
-    fingerprint = _hash(
-        kind,
-        name,
-        normalise(text),
-        *_own_places(frames),
-    )
+    fingerprint = _hash(kind, name, normalise(text), *_own_places(frames))
     detail = {"stack": frames} if frames else {}
 
     return Failure(
@@ -185,13 +193,6 @@ def _category_by_name(name: str, text: str) -> Category:
     return category_of(Evidence(names, text))
 
 
-def _cleaned_frame(frame: Fields, secrets: Collection[str]) -> dict[str, Any]:
-    return {
-        name: clean(scrub(value, secrets), 200) if type(value) is str else value
-        for name, value in frame.items()
-    }
-
-
 def safe_text(error: BaseException) -> str:
     """Return `str(error)`, or a constant if that raises or returns no text."""
     try:
@@ -203,6 +204,56 @@ def safe_text(error: BaseException) -> str:
         return text
 
     return "<its __str__ returned no text>"
+
+
+_PLAIN_ARGUMENTS = {str, bytes, int, float, bool, type(None)}
+_PLAIN_MEMBERS = {
+    str,
+    int,
+    tuple,
+    type(None),
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+}
+_PYTHON_CLASS = 1 << 9
+"""Flag of classes that Python code has made."""
+
+
+def without_group(error: BaseException) -> BaseException:
+    """Return the only exception of a group, as `asyncio.TaskGroup` raises it."""
+    exceptions: Any = BaseExceptionGroup.exceptions  # not what a subclass has instead
+    while issubclass(type(error), BaseExceptionGroup):
+        inside = exceptions.__get__(error)
+        if len(inside) > 1:
+            break
+        (error,) = inside
+
+    return error
+
+
+def is_plain(error: BaseException) -> bool:
+    """Return True if no code of the application runs when an error is described."""
+    try:
+        return all(
+            _is_plain_class(type(each))
+            and all(type(argument) in _PLAIN_ARGUMENTS for argument in each.args)
+            for each in (error, *_causes(error))
+        )
+    except BaseException:  # noqa: BLE001 # then it is not plain
+        return False
+
+
+@functools.lru_cache(1_024)
+def _is_plain_class(cls: type) -> bool:
+    """Return True if neither the text nor an attribute of its objects is computed."""
+    return not any(
+        type(member) not in _PLAIN_MEMBERS
+        or name in {"__str__", "__repr__", "__getattr__", "__getattribute__"}
+        for base in cls.__mro__
+        if base.__flags__ & _PYTHON_CLASS
+        for name, member in vars(base).items()
+    )
 
 
 def clean(text: str, limit: int) -> str:
@@ -263,24 +314,24 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
     own: frozenset[str],
     detail: dict[str, Any],
 ) -> Failure:
-    if isinstance(error, Reported):
+    # Not `isinstance`, which asks for a `__class__` that may raise.
+    if issubclass(type(error), Reported):
         known = {name: value for name, value in detail.items() if value is not None}
-        return replace(error.failure, detail=known | error.failure.detail)
+        failure = cast("Reported", error).failure
+        return replace(failure, detail=known | failure.detail)
 
     name = class_name(error)
     message = _text(error, secrets)
     frames = _frames(error.__traceback__, own)
     evidence = evidence_of(error, message)
     category, verdict = judge(evidence, rules)
-    fingerprint = _hash(
-        kind,
-        name,
-        normalise(message),
-        *_own_places(frames),
-    )
+    fingerprint = _hash(kind, name, normalise(message), *_own_places(frames))
     places = {
         "stack": frames,
-        "causes": [_cause(cause, secrets) for cause in _causes(error)],
+        "causes": [
+            {"error_class": class_name(cause), "message": _text(cause, secrets)}
+            for cause in _causes(error)
+        ],
     }
     known = places | _known(evidence, detail)
     retry_after = _retry_after(error)
@@ -306,13 +357,6 @@ def _known(evidence: Evidence, detail: dict[str, Any]) -> dict[str, Any]:
     }
     found |= detail
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _cause(error: BaseException, secrets: Collection[str]) -> dict[str, str]:
-    return {
-        "error_class": class_name(error),
-        "message": _text(error, secrets),
-    }
 
 
 def _text(error: BaseException, secrets: Collection[str]) -> str:
@@ -381,20 +425,30 @@ def _fault(error: Fields) -> str:
 
 
 def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, Any]]:
-    """Return the places of the innermost frames, outermost first, without values."""
-    found: deque[dict[str, Any]] = deque(maxlen=MAX_FRAMES)
+    """Return the places of the innermost frames, outermost first, without values.
+
+    A driver may add more frames than are kept, so the innermost frames of the
+    application have priority.
+    """
+    found: list[dict[str, Any]] = []
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", "?"))
+        place = _place(frame.f_code, module, own)
 
         # Frames above the handler are always the same.
-        above = _OUR_CALLERS if found else (*_OUR_CALLERS, *_EVENT_LOOPS)
-        if module.startswith(above):
+        above = _OUR_CALLERS if found else _CALLERS
+        if module.startswith(above) and not place["own"]:
             continue
 
-        place = _place(frame.f_code, module, own)
         found.append({**place, "line": line})
 
-    return list(found)
+    ours = [frame for frame in found if frame["own"]][-MAX_OWN_FRAMES:]
+    kept = {id(frame) for frame in ours}
+    for frame in reversed(found):
+        if len(kept) < MAX_FRAMES:
+            kept.add(id(frame))
+
+    return [frame for frame in found if id(frame) in kept]
 
 
 def _own_places(frames: Sequence[Fields]) -> list[str]:
@@ -408,7 +462,9 @@ def _own_places(frames: Sequence[Fields]) -> list[str]:
 @functools.lru_cache(4_096)
 def _place(code: CodeType, module: str, own: frozenset[str]) -> dict[str, Any]:
     path = code.co_filename
-    is_own = not is_library(path) or module.partition(".")[0] in own
+    packages = accumulate(module.split("."), "{}.{}".format)
+    is_ours = module.startswith(_PACKAGE) or is_library(path)
+    is_own = not is_ours or not own.isdisjoint(packages)
     return {
         "file": clean(path, 200),
         "function": clean(code.co_name, 100),
@@ -420,7 +476,12 @@ def _place(code: CodeType, module: str, own: frozenset[str]) -> dict[str, Any]:
 
 def is_library(path: str) -> bool:
     """Return True if a file lies where packages are installed."""
-    return path.startswith(_LIBRARY_PATHS) or "site-packages" in path
+    return path.startswith(_LIBRARY_PATHS) or is_installed(path)
+
+
+def is_installed(path: str) -> bool:
+    """Return True if a file belongs to an installed package."""
+    return "site-packages" in path or "dist-packages" in path
 
 
 def _causes(error: BaseException) -> list[BaseException]:
@@ -450,7 +511,7 @@ def _direct_causes(error: BaseException) -> Iterator[BaseException]:
     if isinstance(cause, BaseException):
         yield cause
 
-    if isinstance(error, BaseExceptionGroup):
+    if issubclass(type(error), BaseExceptionGroup):
         yield from cast("BaseExceptionGroup[BaseException]", error).exceptions[
             :MAX_CAUSES
         ]

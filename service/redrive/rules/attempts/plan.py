@@ -13,7 +13,7 @@ from redrive.rules.attempts.policy import (
     dies_at_once,
     window_of,
 )
-from redrive.rules.attempts.waiting import span
+from redrive.rules.instants import span
 from redrive.rules.model import Category
 from redrive.rules.rows import Fields
 
@@ -50,18 +50,8 @@ def _planned(policy: Policy, category: Category, most: int) -> Iterator[Planned]
     used = earliest_sum = latest_sum = 0.0
 
     for attempt in range(2, most + 1):
-        earliest = delay(
-            policy,
-            attempt=attempt - 1,
-            jitter=0.0,
-            category=category,
-        )
-        latest = delay(
-            policy,
-            attempt=attempt - 1,
-            jitter=1.0,
-            category=category,
-        )
+        earliest = delay(policy, attempt=attempt - 1, jitter=0.0, category=category)
+        latest = delay(policy, attempt=attempt - 1, jitter=1.0, category=category)
 
         earliest_sum += earliest
         # As `_retry_in_time` counts: waits of 0 count only in a policy's own window.

@@ -52,6 +52,12 @@ The next claim reads `retried_for` from the last failure of the job. So no colum
 it, and a redriven job, which has no failure yet, starts from zero.
 """
 
+LASTS = "lasts"
+"""Detail of a failure: seconds until the job can die at the earliest.
+
+It supposes that each further attempt fails in the same way.
+"""
+
 OnDeath = Literal["continue", "hold"]
 """Effect of a death on later jobs of its ordering key: run them, or hold them."""
 
@@ -183,9 +189,9 @@ class Policy:
                 raise ValueError(msg)
 
     def _check_durations(self) -> None:
-        timeout = self.timeout
-        if not 0 < seconds(timeout) <= MAX_TIMEOUT:
-            msg = f"Policy(timeout={timeout}): must be more than 0 and at most 7 days"
+        if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
+            rule = "must be more than 0 and at most 7 days"
+            msg = f"Policy(timeout={self.timeout}): {rule}"
             raise ValueError(msg)
 
         window = self.window
@@ -375,14 +381,8 @@ def decide(
     # Added to Retry-After, so that jobs throttled together return at different times.
     asked = failure.retry_after or 0.0
 
-    return _retry_in_time(
-        job,
-        failure,
-        policy,
-        category,
-        wait,
-        asked,
-    )
+    ending = _retry_in_time(job, failure, policy, category, wait, asked)
+    return _foretold(job, ending, policy, category)
 
 
 def _treated_as(failure: Failure) -> Category:
@@ -486,12 +486,7 @@ def decide_loss(
     # The next claim reads the waits so far from this failure, the last one.
     failure = _after(job.retried_for, failure)
     if not alone:
-        return settlement.Retry(
-            0.0,
-            failure,
-            losses=1,
-            refund=True,
-        )
+        return settlement.Retry(0.0, failure, losses=1, refund=True)
 
     if job.losses + 1 >= policy.max_losses:
         return settlement.DeadLetter(Reason.KILLED_WORKER, failure, losses=1)
@@ -549,24 +544,10 @@ def _retry_as_asked(
     if after is not None:
         # The handler's wait replaces the backoff, and counts as one that was asked for.
         asked = _bounded(after)
-        return _retry_in_time(
-            job,
-            failure,
-            policy,
-            category,
-            0.0,
-            asked,
-        )
+        return _retry_in_time(job, failure, policy, category, 0.0, asked)
 
     wait = delay(policy, job.attempt, jitter, category)
-    return _retry_in_time(
-        job,
-        failure,
-        policy,
-        category,
-        wait,
-        0.0,
-    )
+    return _retry_in_time(job, failure, policy, category, wait, 0.0)
 
 
 def _bounded(wait: float) -> float:
@@ -606,6 +587,65 @@ def _retry_in_time(  # noqa: PLR0913 # the parts of one decision
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
 
     return settlement.Retry(total, _after(retried_for, failure))
+
+
+def _foretold(
+    job: Claimed, ending: NotComplete, policy: Policy, category: Category
+) -> NotComplete:
+    """Add to a retry how long the job lives at least."""
+    if not isinstance(ending, settlement.Retry):
+        return ending
+
+    failure = ending.failure
+    window = window_of(policy, category, job.max_attempts)
+    left = math.inf
+    if window is not None:
+        left = window - failure.detail.get(RETRIED_FOR, 0.0)
+
+    lasts = ending.delay + _shortest(job, failure, policy, category, left)
+    # Rounded down, because it is a lower limit.
+    return replace(ending, failure=_with(failure, LASTS, math.floor(lasts)))
+
+
+def _shortest(
+    job: Claimed, failure: Failure, policy: Policy, category: Category, left: float
+) -> float:
+    """Return the least seconds from the next attempt to the death of the job.
+
+    Args:
+        left: seconds of the window that are left then.
+    """
+    if job.expires_in is not None:
+        return 0.0
+
+    _, cap = backoff_of(policy, category)
+    # The longest wait that the window may forbid.
+    by_window = max(0.0, left - cap)
+    limits = [attempts_of(policy, category, job.max_attempts)]
+    limits.append(_last_alike(job, failure, policy))
+    known = [limit for limit in limits if limit is not None]
+    if not known:
+        return by_window if math.isfinite(by_window) else 0.0
+
+    retries = max(0, min(known) - job.attempt - 1)
+    by_attempts = 0.0
+    for n in range(retries):
+        wait = delay(policy, job.attempt + 1 + n, 0.0, category)
+        if 2 * wait >= cap:  # and so are all further ones
+            by_attempts += (retries - n) * wait
+            break
+        by_attempts += wait
+
+    return min(by_attempts, by_window)
+
+
+def _last_alike(job: Claimed, failure: Failure, policy: Policy) -> int | None:
+    """Return the attempt at which identical failures end the retries; None = never."""
+    if failure.verdict == "retry" or failure.category in EXPECTED_TO_REPEAT:
+        return None
+
+    alike = job.streak + 1 if failure.fingerprint == job.fingerprint else 1
+    return job.attempt + policy.same_failure_limit - alike
 
 
 def _after(retried_for: float, failure: Failure) -> Failure:

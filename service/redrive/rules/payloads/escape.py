@@ -26,11 +26,11 @@ LAST_SHORT = 0xFFFF
 
 def escaped(text: str) -> str:
     r"""Return the text with escapes such as `\n` or `\u202e`, also valid in JSON."""
-    return _SPELLED_OUT.sub(_spelled_out, text)
+    return _SPELLED_OUT.sub(lambda found: spelled_out(found[0]), text)
 
 
-def _spelled_out(found: re.Match[str]) -> str:
-    character = found[0]
+def spelled_out(character: str) -> str:
+    r"""Return the escape of a character, such as `\n` or `\u202e`."""
     if character in _SHORT:
         return _SHORT[character]
 

@@ -64,11 +64,7 @@ def facts_of(  # noqa: PLR0913 # the parts of a job
         texts: receives the text of each text's mark.
     """
     kept = {name: value for name, value in headers.items() if name not in NOT_COMPARED}
-    content = {
-        "tenant": tenant,
-        "header": kept,
-        "payload": payload,
-    }
+    content = {"tenant": tenant, "header": kept, "payload": payload}
     if not isinstance(payload, dict):
         content["payload"] = {}
 

@@ -133,8 +133,7 @@ class JobOptions(TypedDict, total=False):
         Field("text", check_text, "Run jobs with the same key one after another."),
     ]
     tenant: Annotated[
-        str | None,
-        Field("text", check_text, "Tenant the job belongs to."),
+        str | None, Field("text", check_text, "Tenant the job belongs to.")
     ]
     expires_in: Annotated[
         Seconds | None,
@@ -179,8 +178,7 @@ class JobOptions(TypedDict, total=False):
         ),
     ]
     batch: Annotated[
-        int | None,
-        Field("number", check_batch, "Batch the job belongs to."),
+        int | None, Field("number", check_batch, "Batch the job belongs to.")
     ]
     version: Annotated[
         int | None,

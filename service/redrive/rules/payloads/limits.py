@@ -27,7 +27,7 @@ def _number(value: object) -> int:
 
 
 _encode = msgspec.json.Encoder(enc_hook=_number).encode
-NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}\Z")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
 MAX_PAYLOAD_BYTES = 262_144
 MAX_DEPTH = 64
 MAX_HEADER_BYTES = 8_192
@@ -52,7 +52,7 @@ LAST_INSTANT = datetime(9999, 12, 31, tzinfo=UTC)
 def check_name(field: str, value: object) -> str:
     """Return `value` if it is a name of a kind or a queue, else raise InvalidJob."""
     if not isinstance(value, str) or not _is_name(value):
-        raise InvalidJob(field, "must match ^[a-z][a-z0-9_.-]{0,62}$")
+        raise InvalidJob(field, "must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$")
     return value
 
 
@@ -139,10 +139,7 @@ def check_names(field: str, value: object) -> list[str] | None:
     if value is None:
         return None
 
-    if isinstance(value, (list, tuple)):
-        names = cast("list[object]", value)
-    else:
-        names = []
+    names = cast("list[object]", value) if isinstance(value, (list, tuple)) else []
     are_texts = all(isinstance(name, str) for name in names)
     if not are_texts or not 1 <= len(names) <= MAX_NAMES:
         rule = f"must be 1 to {MAX_NAMES} names of fields of the payload"

@@ -241,11 +241,7 @@ def _secret_members(
     named = _values_by_name(items, declared)
     for key, item in items.items():
         is_named = is_secret(key, declared) or key in named
-        yield from _secrets(
-            item,
-            declared,
-            hidden=hidden or is_named,
-        )
+        yield from _secrets(item, declared, hidden=hidden or is_named)
 
 
 @lru_cache(4_096)
@@ -496,7 +492,7 @@ def _is_no_value(text: str, found: re.Match[str], name: str) -> bool:
         return True
 
     # A short number is the secret itself then, and no port.
-    has_digits = _last_word(name) in like.DIGITS
+    has_digits = next(reversed(_WORD.findall(name)), "").lower() in like.DIGITS
     if has_digits:
         return False
     return _ADDRESS.match(text, start) is not None
@@ -517,10 +513,6 @@ def _is_empty(value: str) -> bool:
     if bare in like.NOTHING:
         return True
     return _SENTENCE.fullmatch(value) is not None
-
-
-def _last_word(name: str) -> str:
-    return next(reversed(_WORD.findall(name)), "").lower()
 
 
 def _leaked(leak: like.Leak, text: str) -> Iterator[Span]:
@@ -592,11 +584,7 @@ def _is_iban(text: str) -> bool:
     return int(digits) % 97 == 1
 
 
-_CHECKED = (
-    (like.CARD, _is_card),
-    (like.IBAN, _is_iban),
-    (like.SIGNED, _is_signed),
-)
+_CHECKED = ((like.CARD, _is_card), (like.IBAN, _is_iban), (like.SIGNED, _is_signed))
 """Forms that many other texts have, too, and what tells them apart."""
 
 
@@ -628,11 +616,7 @@ def _as_seen(text: str) -> _Seen:
             starts.append(found.start())
             ends.append(found.end())
 
-    return _Seen(
-        text="".join(seen),
-        starts=starts,
-        ends=ends,
-    )
+    return _Seen(text="".join(seen), starts=starts, ends=ends)
 
 
 @lru_cache(4_096)

@@ -1,0 +1,129 @@
+{{/* Single values that no schema can judge, or only by a pattern that nobody reads. Each message begins with the field. */}}
+{{- define "redrive.validate.values" -}}
+{{- $values := .Values -}}
+{{- $resources := dict "exporter.tools" $values.exporter.tools.resources "postgres.trial" $values.postgres.trial.resources -}}
+{{- range $field := list "exporter" "console" "gateway" "migrations" "redrive" "purge" "report" "test" -}}
+{{- $_ := set $resources $field (index $values $field "resources") -}}
+{{- end -}}
+{{- $env := dict "pods" $values.pods.env "gateway" $values.gateway.env -}}
+{{- $labels := dict "commonLabels" $values.commonLabels "pods.labels" $values.pods.labels "serviceAccount.labels" $values.serviceAccount.labels "monitoring.labels" $values.monitoring.labels -}}
+{{- $annotations := dict "commonAnnotations" $values.commonAnnotations "pods.annotations" $values.pods.annotations -}}
+{{- range $field := list "exporter" "console" "gateway" -}}
+{{- $_ := set $labels (printf "%s.podLabels" $field) (index $values $field "podLabels") -}}
+{{- $_ = set $annotations (printf "%s.podAnnotations" $field) (index $values $field "podAnnotations") -}}
+{{- $_ = set $annotations (printf "%s.deploymentAnnotations" $field) (index $values $field "deploymentAnnotations") -}}
+{{- end -}}
+
+{{- range $name := keys $values.workers | sortAlpha -}}
+{{- $pool := include "redrive.pool" (list $ $name) | fromJson -}}
+{{- $field := printf "workers.%s" $name -}}
+{{- $_ := set $resources $field $pool.resources -}}
+{{- range $list := list "initContainers" "extraContainers" -}}
+{{- range index $pool $list }}{{ $_ := set $resources (printf "%s.%s.%s" $field $list .name) (.resources | default dict) }}{{ end -}}
+{{- end -}}
+{{- $_ = set $env $field $pool.env -}}
+{{- $_ = set $labels (printf "%s.podLabels" $field) $pool.podLabels -}}
+{{- $_ = set $annotations (printf "%s.podAnnotations" $field) $pool.podAnnotations -}}
+{{- $_ = set $annotations (printf "%s.deploymentAnnotations" $field) $pool.deploymentAnnotations -}}
+{{- if and $pool.podDisruptionBudget.enabled (has (toString $pool.podDisruptionBudget.maxUnavailable) (list "0" "0%")) -}}
+{{- fail (printf "%s.podDisruptionBudget.maxUnavailable is 0; no node with one of its pods could be drained; set 1 or more, or enabled to false" $field) -}}
+{{- end -}}
+{{- range $pool.targets.schedules }}{{ include "redrive.validate.zone" (list (printf "%s.targets.schedules" $field) (.tz | default "UTC")) }}{{ end -}}
+{{- end -}}
+
+{{- range $field, $given := $resources -}}
+{{- range $name, $request := $given.requests -}}
+{{- $limit := get ($given.limits | default dict) $name -}}
+{{- if and (ne (toString $limit) "") (gt (include "redrive.quantity" $request | float64) (include "redrive.quantity" $limit | float64)) -}}
+{{- fail (printf "%s.resources.requests.%s is %v, more than limits.%s, %v; Kubernetes refuses such a pod" $field $name $request $name $limit) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- range $field, $given := $env -}}
+{{- range $given }}{{ include "redrive.validate.setting" (list $ (printf "%s.env" $field) .name) }}{{ end -}}
+{{- end -}}
+
+{{- range $field, $given := $labels -}}
+{{- range $label := keys $given | sortAlpha -}}
+{{- if regexMatch "^(app[.]kubernetes[.]io/(name|instance|component|part-of|version|managed-by)|helm[.]sh/chart|redrive/pool)$" $label -}}
+{{- fail (printf "%s: the chart sets %s itself; leave it out" $field $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $field, $given := $annotations -}}
+{{- range $annotation := keys $given | sortAlpha -}}
+{{- if hasPrefix "helm.sh/hook" $annotation -}}
+{{- fail (printf "%s: %s would make a hook of it; leave it out" $field $annotation) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- include "redrive.validate.cron" (list "purge.schedule" $values.purge.schedule) -}}
+{{- include "redrive.validate.cron" (list "redrive.automatic.schedule" $values.redrive.automatic.schedule) -}}
+{{- include "redrive.validate.cron" (list "report.schedule" $values.report.schedule) -}}
+{{- include "redrive.validate.zone" (list "cronJobs.timeZone" $values.cronJobs.timeZone) -}}
+{{- end }}
+
+{{/* A quantity of Kubernetes, as a number. */}}
+{{- define "redrive.quantity" -}}
+{{- $unit := regexFind "(m|k|[KMGTPE]i|[MGTPE])$" (toString .) -}}
+{{- $factors := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- mulf (trimSuffix $unit (toString .) | float64) (get $factors $unit) -}}
+{{- end }}
+
+{{/* A cron expression, as the CronJobs of Kubernetes read it. (list field expression) */}}
+{{- define "redrive.validate.cron" -}}
+{{- $field := index . 0 -}}{{- $cron := index . 1 -}}
+{{- $months := list "JAN" "FEB" "MAR" "APR" "MAY" "JUN" "JUL" "AUG" "SEP" "OCT" "NOV" "DEC" -}}
+{{- $days := list "SUN" "MON" "TUE" "WED" "THU" "FRI" "SAT" -}}
+{{- $parts := list
+      (dict "what" "minute, 0 to 59" "from" 0 "to" 59 "names" list)
+      (dict "what" "hour, 0 to 23" "from" 0 "to" 23 "names" list)
+      (dict "what" "day of the month, 1 to 31" "from" 1 "to" 31 "names" list)
+      (dict "what" "month, 1 to 12 or JAN to DEC" "from" 1 "to" 12 "names" $months)
+      (dict "what" "day of the week, 0 to 6 or SUN to SAT" "from" 0 "to" 6 "names" $days) -}}
+{{- if not (hasPrefix "@" $cron) -}}
+{{- range $nth, $text := splitList " " (regexReplaceAll " +" $cron " ") -}}
+{{- $part := index $parts $nth -}}
+{{- range $given := splitList "," $text -}}
+{{- $span := upper $given -}}
+{{- range $n, $name := $part.names }}{{ $span = replace $name (add $n $part.from | toString) $span }}{{ end -}}
+{{- $right := regexMatch "^([*?]|[0-9]{1,2}(-[0-9]{1,2})?)(/0?[1-9][0-9]?)?$" $span -}}
+{{- if and $right (not (regexMatch "^[*?]" $span)) -}}
+{{- $ends := regexFindAll "[0-9]+" (splitList "/" $span | first) -1 -}}
+{{- $from := first $ends | atoi -}}{{- $to := last $ends | atoi -}}
+{{- $right = and (ge $from $part.from) (le $from $to) (le $to $part.to) -}}
+{{- end -}}
+{{- if not $right }}{{ fail (printf "%s: %s is no %s, in %q" $field $given $part.what $cron) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A time zone of this machine. A name that it does not know comes out as UTC; so does each, where it knows none, and then
+     nothing is said. (list field zone) */}}
+{{- define "redrive.validate.zone" -}}
+{{- $winter := toDate "2006-01-02" "2026-01-15" -}}
+{{- $zone := index . 1 -}}
+{{- $asUTC := eq (dateInZone "MST" $winter $zone) "UTC" -}}
+{{- if and $asUTC (eq (dateInZone "MST" $winter "Europe/Berlin") "CET") (not (regexMatch "^(Etc/)?(UTC|UCT|Zulu|Universal)$" $zone)) -}}
+{{- fail (printf "%s: %s is no time zone; one is Europe/Berlin" (index . 0) $zone) -}}
+{{- end -}}
+{{- end }}
+
+{{/* A variable that only looks like a setting ends a process at its start. The nearest setting is the one that shares most
+     pairs of letters. (list root field variable) */}}
+{{- define "redrive.validate.setting" -}}
+{{- $name := index . 2 | upper -}}
+{{- $known := (index . 0).Files.Lines "files/settings.txt" -}}
+{{- if and (hasPrefix "REDRIVE_" $name) (not (regexMatch "^REDRIVE_(TEST|DEMO|CHAOS)_" $name)) (not (has $name $known)) -}}
+{{- $nearest := "" -}}{{- $most := -1000 -}}
+{{- range $one := $known -}}
+{{- $shared := sub 0 (len $one) -}}
+{{- range $n := until (sub (len $name) 1 | int) }}{{ if contains (substr $n (add $n 2 | int) $name) $one }}{{ $shared = add $shared 2 }}{{ end }}{{ end -}}
+{{- if gt (int $shared) (int $most) }}{{ $most = $shared }}{{ $nearest = $one }}{{ end -}}
+{{- end -}}
+{{- fail (printf "%s: %s is no setting of Redrive; the nearest is %s" (index . 1) (index . 2) $nearest) -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,299 @@
+"""Findings of redrive check about the server's health, and about work left behind.
+
+The alerts have the same limits.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, LiteralString, NamedTuple
+
+import msgspec
+
+from redrive.database.rows import Connection, records, value
+from redrive.database.transactions import oldest_transaction
+from redrive.observability.snapshot import (
+    Connections,
+    FreezeAge,
+    Health,
+    Standby,
+    Vacuumed,
+)
+from redrive.rules.brief import counted
+
+USED_CONNECTIONS = 0.8
+LONG_TRANSACTION_SECONDS = 1800.0
+DEAD_ROWS, DEAD_THRESHOLDS = 100_000, 5
+FREEZE_MARGIN = 300_000_000
+STANDBY_SECONDS, STANDBY_BYTES = 300.0, 10e9
+SLOT_BYTES, ACTIVE_SLOT_BYTES = 5e9, 20e9
+USED_SEQUENCE = 0.75
+USED_NAMES = 0.8
+FORGOTTEN_SECONDS = 86_400.0
+ABORTED_HEALS = 3
+
+_READ: LiteralString = "select redrive.health_v1(null)::text"
+_SESSIONS: LiteralString = "select * from redrive.sessions_v1(3)"
+_NOT_VACUUMED: LiteralString = """
+    select string_agg('redrive.' || c.relname, ', ' order by c.relname)
+    from pg_class c cross join pg_options_to_table(c.reloptions) o
+    where c.relnamespace = 'redrive'::regnamespace and c.relkind = 'r'
+      and o.option_name = 'autovacuum_enabled' and not o.option_value::boolean"""
+
+
+class Finding(NamedTuple):
+    """Result of one check.
+
+    `text` describes the good state, or the fault and its remedy.
+    """
+
+    check: str
+    ok: bool
+    text: str
+
+
+class _Sessions(NamedTuple):
+    """Connections of one login and application."""
+
+    login: str
+    application: str
+    connections: int
+    idle: int
+
+
+def findings(conn: Connection) -> Iterator[Finding]:
+    """Yield all findings of this module."""
+    body: Any = value(conn, _READ)
+    health = None if body is None else msgspec.json.decode(body, type=Health)
+    if health is None:
+        text = "a sequence of schema redrive is locked, so nothing was read: try again"
+        yield Finding("server", ok=False, text=text)
+        return
+
+    yield rights(health)
+    yield _connections(conn, health)
+    yield _transactions(conn, health)
+
+    for look in LOOKS:
+        yield look(health)
+
+
+def rights(health: Health) -> Finding:
+    """Say whether all figures can be measured."""
+    if health.sees_sessions:
+        text = "the schema's owner sees all sessions"
+        return Finding("statistics", ok=True, text=text)
+
+    text = (
+        "redrive_owner sees no other sessions, so connections, long transactions and"
+        " lag of standbys are not measured;"
+        " as a superuser: grant pg_read_all_stats to redrive_owner"
+    )
+    return Finding("statistics", ok=False, text=text)
+
+
+def _connections(conn: Connection, health: Health) -> Finding:
+    if not health.connections:
+        return Finding("connections", ok=True, text="not measured")
+
+    fullest = max(health.connections, key=_use)
+    text = f"{fullest.used} of {fullest.available} of the {fullest.scope} are used"
+    if _use(fullest) <= USED_CONNECTIONS:
+        return Finding("connections", ok=True, text=text)
+
+    most = records(conn, _Sessions, _SESSIONS)
+    groups = "; ".join(map(_group, most))
+    text += f"; most: {groups}; close some, or raise the limit"
+
+    return Finding("connections", ok=False, text=text)
+
+
+def _use(connections: Connections) -> float:
+    """Return the share of the available connections that is used."""
+    return connections.used / max(connections.available, 1)
+
+
+def _group(sessions: _Sessions) -> str:
+    idle = f"{sessions.connections} ({sessions.idle} idle)"
+    application = sessions.application or "unnamed"
+    return f"{idle} by {sessions.login}, {application}"
+
+
+def _transactions(conn: Connection, health: Health) -> Finding:
+    oldest = oldest_transaction(conn)
+    if oldest is None or oldest.seconds <= LONG_TRANSACTION_SECONDS:
+        return Finding("transactions", ok=True, text="none is long")
+
+    worst = max(health.tables, key=lambda table: table.dead_rows)
+    text = (
+        f"{oldest.text} holds vacuum back: rows that died since stay,"
+        f" {worst.dead_rows} in redrive.{worst.table} alone; to end it: {oldest.end}"
+    )
+    return Finding("transactions", ok=False, text=text)
+
+
+def autovacuum(conn: Connection) -> Finding:
+    """Name the tables for which autovacuum is off."""
+    tables: str | None = value(conn, _NOT_VACUUMED)
+    if tables is None:
+        return Finding("autovacuum", ok=True, text="on for all tables")
+
+    text = (
+        f"off for {tables}, so dead rows stay and slow down claims; run for each:"
+        " alter table ... reset (autovacuum_enabled)"
+    )
+    return Finding("autovacuum", ok=False, text=text)
+
+
+def _bloat(health: Health) -> Finding:
+    worst = max(health.tables, key=_debt)
+    text = (
+        f"{worst.dead_rows} dead rows in redrive.{worst.table};"
+        f" autovacuum begins at {worst.threshold:.0f}"
+    )
+
+    if worst.dead_rows <= DEAD_ROWS or _debt(worst) <= DEAD_THRESHOLDS:
+        return Finding("bloat", ok=True, text=text)
+
+    # Nothing holds vacuum back, so a vacuum by hand removes the dead rows.
+    if not health.horizons:
+        text += f"; run: vacuum redrive.{worst.table}"
+        return Finding("bloat", ok=False, text=text)
+
+    holder = max(health.horizons, key=health.horizons.__getitem__)
+    age = counted(health.horizons[holder], "transaction")
+    text += f"; a {holder} holds vacuum back by {age}"
+
+    return Finding("bloat", ok=False, text=text)
+
+
+def _debt(table: Vacuumed) -> float:
+    """Return the dead rows as a multiple of the threshold of autovacuum."""
+    return table.dead_rows / max(table.threshold, 1)
+
+
+def _wraparound(health: Health) -> Finding:
+    def excess(freeze: FreezeAge) -> int:
+        return freeze.age - health.freeze_at[freeze.counter]
+
+    oldest = max(health.freeze, key=excess)
+    is_ours = oldest.scope == "database"
+    owner = "this database" if is_ours else "the server's oldest database"
+    text = f"the oldest {oldest.counter} id of {owner} is {oldest.age} old"
+    if excess(oldest) <= FREEZE_MARGIN:
+        return Finding("wraparound", ok=True, text=text)
+
+    text += (
+        f"; autovacuum should have frozen it at {health.freeze_at[oldest.counter]}, and"
+        " Postgres accepts no writes from 2.1 billion on: end what holds vacuum"
+        " back, then run vacuum freeze in that database"
+    )
+    return Finding("wraparound", ok=False, text=text)
+
+
+def _standbys(health: Health) -> Finding:
+    late = list(filter(_is_late, health.standbys))
+    if not late:
+        count = counted(len(health.standbys), "standby", "standbys")
+        return Finding("standbys", ok=True, text=f"{count}, none is late")
+
+    first = late[0]
+    delay = f"{first.lag_seconds:.0f} s and {_mib(first.lag_bytes)}"
+    text = (
+        f"{first.name} is {delay} behind:"
+        " a failover to it would lose that, or wait for it"
+    )
+
+    return Finding("standbys", ok=False, text=text)
+
+
+def _is_late(standby: Standby) -> bool:
+    is_slow = standby.lag_seconds > STANDBY_SECONDS
+    return is_slow or standby.lag_bytes > STANDBY_BYTES
+
+
+def _slots(health: Health) -> Finding:
+    for slot in health.slots:
+        most = ACTIVE_SLOT_BYTES if slot.is_active else SLOT_BYTES
+        if slot.kept_bytes > most:
+            use = "its receiver is late" if slot.is_active else "nobody uses it"
+            text = (
+                f"the server keeps {_mib(slot.kept_bytes)} of WAL for {slot.name},"
+                f" and {use}; it fills the disk. If nobody needs the slot:"
+                f" select pg_drop_replication_slot('{slot.name}')"
+            )
+            return Finding("slots", ok=False, text=text)
+
+    count = counted(len(health.slots), "replication slot")
+    return Finding("slots", ok=True, text=f"{count}, none keeps much WAL")
+
+
+def _sequences(health: Health) -> Finding:
+    name, share = max(health.sequences.items(), key=lambda item: item[1])
+    text = f"redrive.{name} has used {share:.1%} of its numbers"
+    if share <= USED_SEQUENCE:
+        return Finding("sequences", ok=True, text=text)
+
+    text += ": nothing can be inserted once they are used up; ask for help now"
+    return Finding("sequences", ok=False, text=text)
+
+
+def _names(health: Health) -> Finding:
+    fullest = max(health.names, key=lambda n: n.used / max(n.allowed, 1), default=None)
+    if fullest is None:
+        return Finding("names", ok=True, text="not measured")
+
+    text = f"{fullest.used} of {fullest.allowed} allowed names of {fullest.what} are in use"
+    if fullest.used <= USED_NAMES * fullest.allowed:
+        return Finding("names", ok=True, text=text)
+
+    text += (
+        ": enqueue refuses new ones above that; see redrive queue limits, and raise it with"
+        f" redrive queue limit {fullest.what}=N"
+    )
+    return Finding("names", ok=False, text=text)
+
+
+def _forgotten(health: Health) -> Finding:
+    for state, seconds in health.campaigns.items():
+        if seconds > FORGOTTEN_SECONDS:
+            text = (
+                f"a campaign has been {state} for {_days(seconds)} with dead letters"
+                " left: see redrive campaign ls; resume or cancel it"
+            )
+            return Finding("campaigns", ok=False, text=text)
+
+    if health.heals_aborted >= ABORTED_HEALS:
+        text = (
+            f"{health.heals_aborted} campaigns of heal aborted within a day, so the"
+            " deploy did not fix what it should: see redrive campaign ls"
+        )
+        return Finding("campaigns", ok=False, text=text)
+
+    return Finding("campaigns", ok=True, text="none waits for a decision")
+
+
+def _limits(health: Health) -> Finding:
+    name, seconds = max(
+        health.limits.items(), key=lambda item: item[1], default=("", 0.0)
+    )
+    if seconds <= FORGOTTEN_SECONDS:
+        return Finding("limits", ok=True, text="no job has waited for a day")
+
+    text = (
+        f"a job has waited for limit {name} for {_days(seconds)}:"
+        " see redrive limit ls; raise it with redrive limit set"
+    )
+    return Finding("limits", ok=False, text=text)
+
+
+def _mib(size: float) -> str:
+    return f"{size / 2**20:.0f} MiB"
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / 86_400:.1f} days"
+
+
+LOOKS: tuple[Callable[[Health], Finding], ...] = (
+    *(_bloat, _wraparound, _standbys, _slots, _sequences, _names, _forgotten, _limits),
+)
+"""Findings that need no further query."""

@@ -1,1 +1,0 @@
-"""Commands for what a team declares: objectives, owners and retention."""

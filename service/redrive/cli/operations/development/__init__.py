@@ -1,1 +1,0 @@
-"""Commands for a developer's own machine: demo, dev and quickstart."""

@@ -1,1 +1,0 @@
-"""Commands that show how Redrive is doing: check, series and top."""

@@ -1,0 +1,99 @@
+"""redrive objective."""
+
+from typing import Annotated
+
+import click
+import msgspec
+
+from redrive.cli.support.options import Run, conn_options, json_option
+from redrive.cli.support.output import listing
+from redrive.cli.support.verbs import Asked, set_each, set_options, verb_options
+from redrive.database.rows import Connection
+from redrive.dead_letters.groups import objectives
+from redrive.dead_letters.groups.objectives import MEANINGS
+from redrive.dead_letters.groups.owners import ANY, Pattern
+from redrive.rules.rows import Row
+from redrive.verbs.declared import DECLARED
+
+_EXAMPLE = '{"payments": {"dlq_added_5m": 3}}'
+_Wanted = dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]]
+"""Objectives as `apply` reads them: pattern -> name -> threshold."""
+
+
+@click.group()
+def objective() -> None:
+    """Thresholds of the alerts, kept as data.
+
+    Each belongs to a queue, or to '*' for all queues without a value of their own.
+    A kind on a queue can have its own: payments/charge.card.
+    """
+
+
+@objective.command("ls")
+@conn_options
+@json_option
+def list_objectives(conn: Connection) -> None:
+    """List the objectives and what they mean.
+
+    \b
+    redrive objective ls
+    """
+    rows: list[Row] = []
+    for each in objectives.find(conn):
+        row = each._asdict()
+        if each.kind == ANY:
+            row["kind"] = None
+
+        rows.append(row)
+
+    columns = ("queue", "objective", "value", "what")
+    listing(rows, columns, for_people=_for_people)
+
+
+def _for_people(row: Row) -> Row:
+    kind = row["kind"] or ANY
+    pattern = Pattern(row["queue"], kind)
+    meaning = MEANINGS[row["objective"]]
+
+    return row | {"queue": str(pattern), "value": f"{row['value']:g}", "what": meaning}
+
+
+@objective.command("set")
+@verb_options(DECLARED["set-objective"])
+def set_objective(asked: Asked) -> int:
+    """Set one objective of a queue, or of a kind on a queue.
+
+    \b
+    redrive objective set payments page_on_first_dead_letter 1 --why 'each one is money'
+    redrive objective set payments page_on_first_dead_letter default --why 'too loud'
+    redrive objective set payments/charge.card dlq_added_5m 3 --why 'the checkout'
+
+    The value `default` removes the queue's own.
+    """
+    return asked.perform()
+
+
+@objective.command("apply")
+@click.argument("wanted", metavar="JSON")
+@set_options
+def apply_objectives(wanted: str, run: Run) -> int:
+    """Set the objectives that differ; the others stay.
+
+    \b
+    redrive objective apply '{"payments": {"dlq_added_5m": 3}}' --why 'as in values.yaml'
+
+    Waits for the schema, as a worker does.
+    """
+    try:
+        by_pattern = msgspec.json.decode(wanted, type=_Wanted)
+    except msgspec.DecodeError as error:
+        raise click.UsageError(
+            f"JSON must hold objectives by queue, as {_EXAMPLE}: {error}"
+        ) from None
+
+    inputs = (
+        (pattern, {"objective": name, "value": str(value)})
+        for pattern, values in by_pattern.items()
+        for name, value in values.items()
+    )
+    return set_each(DECLARED["set-objective"], run, inputs)

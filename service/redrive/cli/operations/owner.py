@@ -1,0 +1,93 @@
+"""redrive owner."""
+
+from typing import Literal
+
+import click
+import msgspec
+
+from redrive.cli.support.options import Run, conn_options, json_option
+from redrive.cli.support.output import listing
+from redrive.cli.support.verbs import Asked, set_each, set_options, verb_options
+from redrive.database.rows import Connection
+from redrive.dead_letters.groups import owners
+from redrive.rules.rows import Row
+from redrive.verbs.declared import DECLARED
+
+_EXAMPLE = '{"payments": {"owner": "team-money", "contact": "#money"}}'
+_Wanted = dict[str, dict[Literal["owner", "contact"], str | None]]
+"""Owners as `apply` reads them: pattern -> inputs."""
+
+
+@click.group()
+def owner() -> None:
+    """Owners of queues and kinds, such as teams.
+
+    A pattern is QUEUE, QUEUE/KIND, '*/KIND' or '*'. The most specific one decides.
+    Alerts carry the owner as a label.
+    """
+
+
+@owner.command("ls")
+@conn_options
+@json_option
+def list_owners(conn: Connection) -> None:
+    """List the owners by pattern.
+
+    \b
+    redrive owner ls
+    """
+    rows: list[Row] = []
+    for each in owners.find(conn):
+        pattern = str(each.pattern)
+        rows.append({"pattern": pattern, **each._asdict()})
+
+    columns = ("pattern", "owner", "contact")
+    listing(rows, columns, empty="no owners")
+
+
+@owner.command("set")
+@verb_options(DECLARED["set-owner"])
+def set_owner(asked: Asked) -> int:
+    """Set the owner of a queue, a kind, or both.
+
+    \b
+    redrive owner set payments team-money --contact '#money' --why 'their service'
+    redrive owner set '*/mail.send' team-mail --why 'they run the mail servers'
+    """
+    return asked.perform()
+
+
+@owner.command("rm")
+@verb_options(DECLARED["remove-owner"])
+def remove_owner(asked: Asked) -> int:
+    """Remove the owner of a pattern.
+
+    \b
+    redrive owner rm payments --why 'the queue is gone'
+    """
+    return asked.perform()
+
+
+@owner.command("apply")
+@click.argument("wanted", metavar="JSON")
+@set_options
+def apply_owners(wanted: str, run: Run) -> int:
+    """Set the owners that differ; the others stay.
+
+    \b
+    redrive owner apply '{"payments": {"owner": "team-money"}}' --why 'as in values.yaml'
+
+    Waits for the schema, as a worker does.
+    """
+    try:
+        by_pattern = msgspec.json.decode(wanted, type=_Wanted)
+    except msgspec.DecodeError as error:
+        raise click.UsageError(
+            f"JSON must hold owners by pattern, as {_EXAMPLE}: {error}"
+        ) from None
+
+    inputs = (
+        (pattern, {name: text for name, text in given.items() if text})
+        for pattern, given in by_pattern.items()
+    )
+    return set_each(DECLARED["set-owner"], run, inputs)

@@ -1,1 +1,0 @@
-"""Analysis of dead letters: causes, reports, reviews, and simulated policies."""

@@ -1,0 +1,1 @@
+"""Change payloads of dead letters by a patch."""

@@ -1,0 +1,1 @@
+"""Explain a group: what its dead letters have in common, and what changed before."""

@@ -1,0 +1,1 @@
+"""Bring dead letters of other queues in."""

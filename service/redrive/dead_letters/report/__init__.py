@@ -1,0 +1,1 @@
+"""Reports on an incident, and on a week."""

@@ -1,0 +1,187 @@
+"""Pages of campaigns, and the stream that updates the progress of one."""
+
+from functools import partial
+
+import psycopg
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from markupsafe import Markup, escape
+
+from redrive.database.rows import Connection
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.pace import GOING, State, pace
+from redrive.dead_letters.campaigns.terms import Terms
+from redrive.errors import SchemaError
+from redrive.extras.console.pages.listing import PAGE
+from redrive.extras.console.pages.sections.privileges import readable
+from redrive.extras.console.pages.time_series.outcome import outcome
+from redrive.extras.console.security.access import Principal
+from redrive.extras.console.security.logins import Crowded
+from redrive.extras.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
+from redrive.extras.console.streams import Update
+from redrive.jobs import destination, standing
+from redrive.rules.payloads.escape import escaped
+from redrive.rules.rows import Row
+from redrive.verbs.campaigns import ENDABLE, RESUMABLE, found_in
+from redrive.verbs.query import Query, command
+from redrive.verbs.refusal import Refused
+from redrive.verbs.terms import FIELDS, estimate, shell, terms_of
+from redrive.verbs.verb import sentence
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+
+STEPS = (
+    State.PLANNED,
+    State.WAITING,
+    State.CANARY,
+    State.RAMP,
+    State.RUNNING,
+    State.DONE,
+)
+"""States of a campaign that nothing stops, in order."""
+UNFINISHED = GOING | {State.PAUSED, State.PLANNED}
+ESTIMATE = Markup('{}<span id="command" hx-swap-oob="true"><code>{}</code></span>')
+
+
+@router.get("/campaigns")
+def list_campaigns(visit: SignedIn) -> Response:
+    """List the campaigns and their results."""
+    with visit.reading() as conn:
+        found = campaigns.find(conn, limit=PAGE)
+        planned = campaigns.find(conn, (State.PLANNED,), limit=PAGE)
+
+    # Hide empty plans, which CronJobs leave.
+    plans = [plan for plan in planned if plan["matched"]]
+    shell = command(("campaign", "ls"))
+
+    return visit.page("campaigns.html", rows=found, plans=plans, shell=shell)
+
+
+@router.get("/campaigns/{campaign}")
+def show_campaign(visit: SignedIn, campaign: int) -> Response:
+    """Show a campaign: its progress, who started it and why, and its actions."""
+    with visit.reading() as conn:
+        values = _values(conn, campaign, visit.user)
+
+    return visit.page(
+        "campaign.html", **values, shell=command(("campaign", "watch", str(campaign)))
+    )
+
+
+def _values(conn: Connection, campaign: int, user: Principal) -> Row:
+    """Return the values of the part of the page that is updated.
+
+    Its figures, chart and times are read together, so that they agree.
+    """
+    found = found_in(conn, campaign)
+    # The login of a viewer may not read dead letters.
+    chart, marks = readable(lambda: outcome(conn, found)) or (None, ())
+    state = found["state"]
+    can = {
+        "start": state == State.PLANNED,
+        "pause": state in GOING,
+        "resume": state in RESUMABLE,
+        "cancel": state in ENDABLE,
+    }
+
+    return {
+        "campaign": found,
+        "may_change": user.may_change,
+        "can": can,
+        "steps": STEPS,
+        "chart": chart,
+        "marks": marks,
+        "alive": standing.alive(conn),
+        "is_going": found["state"] in UNFINISHED or bool(found["in_flight"]),
+        "fastest": pace(found["rate"], found["rates"], len(found["kinds"])),
+    }
+
+
+@router.get("/campaigns/{campaign}/events")
+def stream_progress(visit: SignedIn, campaign: int) -> Response:
+    """Stream the progress of a campaign until it ends."""
+    # An unknown campaign is refused here: a stream that began cannot answer 404.
+    with visit.reading() as conn:
+        found_in(conn, campaign)
+
+    # By name: one person may have any number of sessions.
+    streams = visit.console.streams
+    place = streams.take(visit.user.name)
+    if place is None:
+        raise Refused(429, "too many pages receive live updates; close some")
+
+    read = partial(_update, visit, campaign)
+    events = streams.events(place, read)
+    # By default, nginx would hold the events back.
+    headers = {"x-accel-buffering": "no"}
+
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+def _update(begun: Visit, campaign: int) -> Update | None:
+    """Read the progress of a campaign, if the user still has access."""
+    request = begun.request
+    here = begun.console
+
+    # The user may have signed out, or lost the role, since the stream began.
+    try:
+        visit = signed_in(request, here, known(request, here))
+
+        with visit.reading() as conn:
+            values = _values(conn, campaign, visit.user)
+    except (NotSignedIn, Refused, Crowded, SchemaError, psycopg.Error):
+        return None
+
+    html = here.part("progress.html", request, visit.user, **values)
+    return Update(html, is_last=not values["is_going"])
+
+
+@router.get("/estimate/{word}")
+def estimate_redrive(visit: SignedIn, word: str) -> Response:
+    """Estimate a redrive on the terms of a form, and show its command.
+
+    The page asks while the form is filled in.
+    """
+    try:
+        part = _estimate(visit, word)
+    except Refused as error:
+        part = escape(error.text)
+    except ValueError:
+        part = Markup("")
+
+    return HTMLResponse(part)
+
+
+def _estimate(visit: Visit, word: str) -> Markup:
+    given = dict(visit.request.query_params)
+    matched = int(given.get("seen", "0")[:12])
+    # The page sends the filter and the fields of the form together.
+    query = [pair for pair in visit.query if pair[0] not in FIELDS]
+    text = _estimate_text(visit, given, query, matched)
+    line = visit.console.command(shell(word, query, given, matched))
+
+    return ESTIMATE.format(escape(text), escaped(line))
+
+
+def _estimate_text(
+    visit: Visit, given: dict[str, str], query: Query, matched: int
+) -> str:
+    terms = terms_of(given, 0)
+    allowed = float(given.get("allowed", 0)) or None
+    sentences = [estimate(matched, terms, allowed)]
+    sentences += _remarks(visit, terms, query)
+
+    return " ".join(sentences)
+
+
+def _remarks(visit: Visit, terms: Terms, query: Query) -> list[str]:
+    """Return sentences about the queue that the jobs go to."""
+    if terms.to_queue is None:
+        return []
+
+    kinds = [kind for name, kind in query if name == "kind"]
+
+    with visit.reading() as conn:
+        others = destination.remarks(conn, terms.to_queue, kinds)
+
+    return [sentence(other) for other in others]

@@ -1,0 +1,161 @@
+"""Pages that change something: a preview, a form that asks why, and the result."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from urllib.parse import urlencode
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from redrive.extras.console.actions.changes import CHANGES
+from redrive.extras.console.state import Form, SignedIn, Visit
+from redrive.verbs import edits
+from redrive.verbs.query import Query
+from redrive.verbs.refusal import Missing, Refused
+from redrive.verbs.verb import Done, Order, Preview, Verb, why_of
+
+router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
+
+
+@router.get("/change/{word}")
+def preview_change(visit: SignedIn, word: str) -> Response:
+    """Preview a change and show the form that does it."""
+    visit.require_operator()
+    return _change_page(visit, word)
+
+
+def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Response:
+    """Show the preview of a change; after a conflict, also say what changed."""
+    change = _change(word)
+    seen = preview(visit, change)
+
+    return visit.page(
+        "change.html",
+        HTTPStatus.CONFLICT if conflict else HTTPStatus.OK,
+        seen=seen,
+        word=word,
+        action=_address(f"/change/{word}", seen.query),
+        terms=_address(f"/estimate/{word}", visit.query),
+        fault=conflict,
+    )
+
+
+def preview(
+    visit: Visit, change: Verb, more: Mapping[str, str] | None = None
+) -> Preview:
+    """Return the preview of a change, through a login that may read its data."""
+    with visit.changing() if change.plans else visit.reading() as conn:
+        return change.look(conn, order(visit, more or {}))
+
+
+def _change(word: str) -> Verb:
+    if word not in CHANGES:
+        known = ", ".join(CHANGES)
+        raise Missing(f"there is no change {word!r}; there are: {known}")
+    return CHANGES[word]
+
+
+def _address(path: str, query: Query) -> str:
+    return f"{path}?{urlencode(list(query))}"
+
+
+@router.post("/change/{word}")
+def make_change(visit: SignedIn, form: Form, word: str) -> Response:
+    """Make the change and show the result; on a conflict, show the preview again."""
+    visit.require_operator()
+    change = _change(word)
+    why = change.why(form.get("why", ""))
+
+    try:
+        wanted = order(visit, form, why)
+        done = change.do(visit.changing, wanted)
+    except Refused as refused:
+        if refused.status != HTTPStatus.CONFLICT:
+            raise
+
+        return _change_page(visit, word, refused.text)
+
+    if done.is_shown:
+        return visit.page("shown.html", done=done)
+
+    return done_page(visit, done)
+
+
+def order(visit: Visit, fields: Mapping[str, str], why: str = "") -> Order:
+    """Return the change that a user asks for, with the other fields of the form."""
+    handlers = visit.console.handlers
+    return Order(
+        query=visit.query,
+        why=why,
+        actor=visit.user.name,
+        more=fields,
+        handlers=handlers,
+    )
+
+
+def done_page(visit: Visit, done: Done) -> Response:
+    """Redirect to the page after a change, with a sentence about the result."""
+    here = visit.console
+    notice = here.access.sign_notice(done.text)
+
+    mark = "&" if "?" in done.path else "?"
+    query = urlencode({"said": notice})
+    address = f"{here.root}{done.path}{mark}{query}"
+
+    return RedirectResponse(address, 303)
+
+
+# ---------------------------------------------------------------------- edits
+
+
+@router.get("/edit")
+def preview_edit(visit: SignedIn) -> Response:
+    """Show the payloads to edit, and the form."""
+    visit.require_operator()
+    return _edit_page(visit, order(visit, {}))
+
+
+@router.post("/edit")
+def make_edit(visit: SignedIn, form: Form) -> Response:
+    """Preview a patch, or apply it. The patch is in the body, never in the address."""
+    visit.require_operator()
+    wanted = order(visit, form)
+
+    if form.get("act") != "edit":
+        return _edit_page(visit, wanted)
+
+    why = why_of(form.get("why", ""))
+    wanted = replace(wanted, why=why)
+
+    try:
+        done = edits.edit(visit.changing, wanted)
+    except Refused as refused:
+        if refused.status != HTTPStatus.CONFLICT:
+            raise
+
+        return _edit_page(visit, wanted, refused.text)
+
+    return done_page(visit, done)
+
+
+def _edit_page(visit: Visit, wanted: Order, conflict: str | None = None) -> Response:
+    """Show the diffs of a patch; after a conflict, also say what changed."""
+    with visit.reading() as conn:
+        seen = edits.look(conn, wanted)
+
+    status = HTTPStatus.OK
+    if conflict:
+        status = HTTPStatus.CONFLICT
+    elif seen.fault:
+        status = HTTPStatus.BAD_REQUEST
+
+    return visit.page(
+        "edit.html",
+        status,
+        seen=seen,
+        action=_address("/edit", seen.query),
+        fault=conflict or seen.fault,
+        example=edits.EXAMPLE,
+        shell=seen.shell,
+    )

@@ -1,0 +1,1 @@
+"""Proposals of agents, which people start or reject."""

@@ -1,0 +1,1 @@
+"""`redrive quickstart`: write a small project."""

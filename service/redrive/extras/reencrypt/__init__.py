@@ -1,0 +1,1 @@
+"""`redrive reencrypt`: seal what is stored with the current key."""

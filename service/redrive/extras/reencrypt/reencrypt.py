@@ -1,0 +1,384 @@
+"""Seal all stored data with the first key of the keyring.
+
+Data of other keys and unencrypted data are both sealed. This is safe while workers and
+producers run: a row is changed only if it is not locked and is still as it was read.
+The run can be stopped and started again. It skips rows that the first key has sealed.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import LiteralString, NamedTuple
+
+import msgspec
+
+from redrive.database.rows import Connection, value
+from redrive.database.rows import rows as rows_of
+from redrive.encryption import (
+    MARK,
+    SEALED,
+    Keyring,
+    Undecryptable,
+    Whose,
+    is_sealed,
+    open_payload,
+)
+from redrive.rules.rows import Fields, Row
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+CHUNK = 500
+"""Number of jobs whose rows of one table are read and changed together."""
+
+
+class Sealed(NamedTuple):
+    """Envelope, and the header for a payload that was not encrypted before."""
+
+    envelope: Row
+    salt: str | None = None
+
+
+class Change(NamedTuple):
+    """One row to change: its place, the JSON that was read, and its replacement."""
+
+    job: int
+    n: int
+    old: str
+    new: str
+    salt: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Table that holds sealed data.
+
+    Args:
+        job: column with the job's id.
+        n: column that distinguishes the rows of one job.
+        column: column that is sealed.
+        read: columns to read; `old` is the value that the update compares.
+        seal: function that seals the content of a row; raises Undecryptable.
+        or_stale: SQL for further rows to seal again, besides rows without the first
+            key.
+    """
+
+    table: LiteralString
+    job: LiteralString
+    n: LiteralString
+    column: LiteralString
+    read: LiteralString
+    seal: Callable[[Keyring, Fields], Sealed]
+    or_stale: LiteralString = "false"
+
+    def is_stale(self) -> LiteralString:
+        """Return SQL for whether a row must be sealed again with `key`."""
+        key: LiteralString = f"{self.column} -> '$redrive' ->> 'k'"
+        return f"(({key}) is distinct from %(key)s or {self.or_stale})"
+
+    def select_stale(self) -> LiteralString:
+        """Return SQL for the stale rows of `limit` jobs after `last`."""
+        is_stale = self.is_stale()
+        # The jobs are limited and not the rows, so that a batch has all rows of a job.
+        return f"""
+            select {self.job} as id, {self.n} as n, {self.read} from {self.table}
+            where {is_stale} and {self.job} in (
+                select distinct {self.job} from {self.table}
+                where {self.job} > %(last)s and {is_stale} order by 1 limit %(limit)s)
+            order by 1"""
+
+
+def _seal_payload(keyring: Keyring, row: Fields) -> Sealed:
+    old = row["old"].encode()
+    whose = Whose.of(row)
+    if row["old"].startswith(SEALED):
+        old = open_payload(keyring, row["old"], whose, row["headers"])
+
+    envelope, header = keyring.seal_payload(old, whose)
+    return Sealed(envelope, header[MARK])
+
+
+def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
+    detail = _decode(row["old"])
+    if is_sealed(detail):
+        envelope = keyring.seal_again(
+            detail, what="failure", job=row["id"], delivery=row["n"]
+        )
+        return Sealed(envelope)
+
+    record = {"message": row["message"], "detail": detail}
+    sealed = keyring.seal_failure(record, row["id"], row["n"])
+
+    return Sealed(sealed["detail"])
+
+
+def _seal_side_effect(keyring: Keyring, row: Fields) -> Sealed:
+    effect = _decode(row["old"])
+    if is_sealed(effect["detail"]):
+        envelope = keyring.seal_again(
+            effect["detail"], what="side effect", job=row["id"], delivery=row["n"]
+        )
+        return Sealed(envelope)
+
+    _, envelope = keyring.seal_side_effect(
+        effect["what"], detail=effect["detail"], job=row["id"], delivery=row["n"]
+    )
+
+    return Sealed(envelope)
+
+
+def _seal_note(what: str) -> Callable[[Keyring, Fields], Sealed]:
+    """Return the function that seals a handler's note as a record of its own."""
+
+    def seal(keyring: Keyring, row: Fields) -> Sealed:
+        note = _decode(row["old"])
+        if is_sealed(note):
+            sealed = keyring.seal_again(
+                note, what=what, job=row["id"], delivery=row["n"]
+            )
+        else:
+            sealed = keyring.seal_record(
+                note, what=what, job=row["id"], delivery=row["n"]
+            )
+
+        return Sealed(sealed)
+
+    return seal
+
+
+_PAYLOAD: LiteralString = (
+    "kind, queue, tenant, idempotency_key, ordering_key, payload::text as old,"
+    # The other headers may hold what Python cannot read.
+    " case when headers ? '$redrive'"
+    " then jsonb_build_object('$redrive', headers -> '$redrive') else '{}' end as headers"
+)
+# A record that was moved to another delivery is unreadable, and is reported as such.
+_OF_ANOTHER_DELIVERY: LiteralString = (
+    "detail -> '$redrive' -> 'd' is distinct from to_jsonb(deliveries)"
+)
+# A payload from before an edit is bound to the same data as its dead letter's payload.
+_EDITS: LiteralString = """
+    (select e.job, e.n, e.payload, jsonb_build_object('$redrive', e.salt) as headers,
+            d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key
+     from redrive.edits e
+     join redrive.dead_letters d on d.id = e.job and d.redrives = e.redrives) as edits"""
+PLACES = {
+    "dead_letters": Place(
+        table="redrive.dead_letters",
+        job="id",
+        n="redrives",
+        column="payload",
+        read=_PAYLOAD,
+        seal=_seal_payload,
+    ),
+    "jobs": Place(
+        table="redrive.jobs",
+        job="id",
+        n="0",
+        column="payload",
+        read=_PAYLOAD,
+        seal=_seal_payload,
+    ),
+    "failures": Place(
+        table="redrive.failures",
+        job="job",
+        n="deliveries",
+        column="detail",
+        read="message, detail::text as old",
+        seal=_seal_failure,
+        or_stale=_OF_ANOTHER_DELIVERY,
+    ),
+    "side_effects": Place(
+        table="redrive.side_effects",
+        job="job",
+        n="deliveries",
+        column="detail",
+        read="jsonb_build_object('what', what, 'detail', detail)::text as old",
+        seal=_seal_side_effect,
+        or_stale=_OF_ANOTHER_DELIVERY,
+    ),
+    "history": Place(
+        table="redrive.history",
+        job="id",
+        n="deliveries",
+        column="payload",
+        read=_PAYLOAD,
+        seal=_seal_payload,
+    ),
+    "edits": Place(
+        table=_EDITS,
+        job="job",
+        n="n",
+        column="payload",
+        read=_PAYLOAD,
+        seal=_seal_payload,
+    ),
+    "checkpoints": Place(
+        table="redrive.checkpoints",
+        job="job",
+        n="deliveries",
+        column="data",
+        read="data::text as old",
+        seal=_seal_note("checkpoint"),
+    ),
+    "progress": Place(
+        table="redrive.progress",
+        job="job",
+        n="deliveries",
+        column="detail",
+        read="detail::text as old",
+        seal=_seal_note("progress"),
+    ),
+    "results": Place(
+        table="(select * from redrive.results where result is not null) r",
+        job="job",
+        n="deliveries",
+        column="result",
+        read="result::text as old",
+        seal=_seal_note("result"),
+    ),
+}
+
+
+@dataclass(slots=True)
+class Report:
+    """Numbers of rows.
+
+    `skipped`: changed meanwhile or locked. `unreadable`: no key opens them.
+    """
+
+    rewritten: int = 0
+    skipped: int = 0
+    unreadable: int = 0
+    left: dict[str | None, dict[str, int]] = field(
+        default_factory=dict[str | None, dict[str, int]]
+    )
+
+    def add(self, read: int, sealed: int, changed: int) -> None:
+        """Add a batch: the numbers of rows that were read, sealed and changed."""
+        self.rewritten += changed
+        self.skipped += sealed - changed
+        self.unreadable += read - sealed
+
+
+def count(conn: Connection) -> dict[str | None, dict[str, int]]:
+    """Count rows by table and by the key that sealed them; None = not encrypted."""
+    found: dict[str | None, dict[str, int]] = {}
+    for name, place in PLACES.items():
+        rows = conn.execute(
+            f"select {place.column} -> '$redrive' ->> 'k', count(*) from {place.table} group by 1"
+        )
+        for key, n in rows:
+            nothing = dict.fromkeys(PLACES, 0)
+            by_table = found.setdefault(key, nothing)
+            by_table[name] = n
+
+    return found
+
+
+def count_stale(conn: Connection, key: str) -> int:
+    """Count the rows that must be sealed again with the key."""
+    return sum(
+        value(
+            conn,
+            f"select count(*) from {place.table} where {place.is_stale()}",
+            key=key,
+        )
+        or 0
+        for place in PLACES.values()
+    )
+
+
+def reencrypt(
+    conn: Connection,
+    keyring: Keyring,
+    *,
+    run: int | None = None,
+    rate: float | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Report:
+    """Seal everything with the first key.
+
+    Args:
+        run: line of the audit log that began the run; None = one line for each batch.
+        rate: maximum rows per second; None = no limit.
+        progress: called with the number of rows in each batch.
+    """
+    report = Report()
+    for name, place in PLACES.items():
+        for rows in _paced(_stale(conn, place, keyring.ids[0]), rate):
+            counts = _rewrite(conn, keyring, run, name, rows)
+            report.add(len(rows), *counts)
+            progress(len(rows))
+
+    # A group quotes the message of its first failure, which is sealed now.
+    conn.execute("select redrive.hide_messages_v1()")
+    report.left = count(conn)
+
+    return report
+
+
+def _paced(
+    batches: Iterable[Sequence[Fields]], rate: float | None
+) -> Iterator[Sequence[Fields]]:
+    """Yield the batches, with a wait after each one that exceeded the rate."""
+    for rows in batches:
+        began = time.monotonic()
+        yield rows
+        if rate is not None:
+            elapsed = time.monotonic() - began
+            time.sleep(max(0.0, len(rows) / rate - elapsed))
+
+
+def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[Row]]:
+    """Yield the rows that the key has not sealed, in batches of CHUNK jobs."""
+    query = place.select_stale()
+    last = 0
+    while found := rows_of(conn, query, key=key, last=last, limit=CHUNK):
+        yield found
+        last = found[-1]["id"]
+
+
+def _rewrite(
+    conn: Connection,
+    keyring: Keyring,
+    run: int | None,
+    name: str,
+    rows: Sequence[Fields],
+) -> tuple[int, int]:
+    """Change one batch in one transaction.
+
+    Returns the numbers of rows sealed and changed.
+    """
+    changes = list(_changes(keyring, PLACES[name], rows))
+    if not changes:
+        return 0, 0
+
+    jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
+    changed = value(
+        conn,
+        "select redrive.reencrypt_v1("
+        "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
+        run,
+        name,
+        jobs,
+        ns,
+        olds,
+        news,
+        salts,
+    )
+
+    return len(changes), changed or 0
+
+
+def _changes(
+    keyring: Keyring, place: Place, rows: Sequence[Fields]
+) -> Iterator[Change]:
+    """Yield a change for each row that a configured key opens."""
+    for row in rows:
+        # A row that no key opens stays as it is, and is reported as unreadable.
+        with contextlib.suppress(Undecryptable):
+            envelope, salt = place.seal(keyring, row)
+            new = _encode(envelope).decode()
+            yield Change(job=row["id"], n=row["n"], old=row["old"], new=new, salt=salt)

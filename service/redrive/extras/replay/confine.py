@@ -1,0 +1,257 @@
+"""Run a command in confinement: `python -I -S confine.py CHANNEL HOME COMMAND...`.
+
+The kernel enforces the limits from the start, also for every child process. Connections
+are refused, files outside of HOME are read-only, and memory is bounded. This needs no
+privilege and only Python's standard library, so no module of an application has run
+before.
+
+    sockets   each call that would make or connect a socket, or would send to an address,
+              waits for an answer from the other end of CHANNEL, a Unix socket that
+              receives the listener for such calls
+    signals   only to processes of its own session, which no child can leave
+    memory    no call can read or change another process, or take its sockets
+    files     by Landlock, if the kernel has it; else no file can grow
+"""
+
+import ctypes
+import os
+import resource
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Numbers(NamedTuple):
+    """The kernel's numbers of calls on one architecture."""
+
+    architecture: int
+    seccomp: int
+    socket: int
+    socketpair: int
+    connect: int
+    bind: int
+    listen: int
+    sendto: int
+    sendmsg: int
+    sendmmsg: int
+    other_processes: tuple[int, ...]
+    """ptrace, process_vm_readv, process_vm_writev, pidfd_getfd, pidfd_send_signal"""
+    sessions: tuple[int, ...]
+    """setsid, setpgid"""
+    signals: tuple[int, ...]
+    """kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo"""
+
+
+ARCHITECTURES = {
+    "x86_64": Numbers(
+        *(0xC000003E, 317, 41, 53, 42, 49, 50, 44, 46, 307),
+        other_processes=(101, 310, 311, 438, 424),
+        sessions=(112, 109),
+        signals=(62, 200, 234, 129, 297),
+    ),
+    "aarch64": Numbers(
+        *(0xC00000B7, 277, 198, 199, 203, 200, 201, 206, 211, 269),
+        other_processes=(117, 270, 271, 438, 424),
+        sessions=(157, 154),
+        signals=(129, 130, 131, 138, 240),
+    ),
+}
+IO_URING_SETUP = 425
+X32 = 0x40000000
+"""First number of another interface to the same calls."""
+
+STEP_BYTES = 8
+KILL, NOTIFY, REFUSE, ALLOW = 0x80000000, 0x7FC00000, 0x00050001, 0x7FFF0000
+"""Results of a filter: end the process; ask the listener; EPERM; allow."""
+LOAD, AND, RETURN, IF_EQUAL, IF_AT_LEAST = 0x20, 0x54, 0x06, 0x15, 0x35
+IF_ANY_BIT = 0x45
+NUMBER, ARCHITECTURE, ARGUMENTS, ARGUMENT_BYTES = 0, 4, 16, 8
+"""Offsets at which a filter finds these values."""
+FAST_OPEN = 0x20000000
+"""Flag of a message that also connects its socket."""
+SOCKET_TYPE = 0xF
+"""Mask that removes SOCK_NONBLOCK and SOCK_CLOEXEC."""
+
+NO_NEW_PRIVILEGES, FILTER_MODE, NEW_LISTENER = 38, 1, 8
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF, BENEATH = 444, 445, 446, 1
+CHANGES = sum(1 << right for right in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
+"""Rights of Landlock: write, remove, make."""
+TRUNCATE, HAS_TRUNCATE = 1 << 14, 3
+OF_A_FILE = 1 << 1 | TRUNCATE
+
+SHARED = ("/dev/shm", "/dev/null")  # noqa: S108 # shared memory, which locks use
+MEMORY, FILE = 2 << 30, 64 << 20
+"""Limits in bytes."""
+
+
+def main(arguments: list[str]) -> None:
+    """Confine this process, send the listener and become the command."""
+    if sys.platform != "linux":
+        sys.exit("only Linux can do that")
+
+    channel, home, *command = arguments
+    _limit(resource.RLIMIT_DATA, MEMORY)
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    # Without this, the kernel accepts a filter only from a privileged process.
+    fixed = libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    _called("no_new_privs", fixed)
+
+    are_protected = _protect_files(libc, home, *SHARED)
+    # Without Landlock, no file may grow at all.
+    _limit(resource.RLIMIT_FSIZE, FILE if are_protected else 0)
+
+    listener = _refuse_calls(libc)
+    _send(listener, int(channel))
+    os.execv(command[0], command)  # noqa: S606 # no shell is wanted
+
+
+def _send(listener: int, channel: int) -> None:
+    """Send the listener through a channel, which stays open for the command."""
+    with socket.socket(fileno=os.dup(channel)) as other:
+        socket.send_fds(other, [b"!"], [listener])
+
+
+def _refuse_calls(libc: ctypes.CDLL) -> int:
+    """Refuse new sockets from now on, and return the listener."""
+    numbers = known_numbers()
+    steps = _program(numbers)
+
+    # `code` must live until the call, because the program has only its address.
+    code = ctypes.create_string_buffer(steps)
+    address = ctypes.addressof(code)
+    count = len(steps) // STEP_BYTES
+    program = struct.pack("HxxxxxxP", count, address)
+
+    call = libc.syscall(numbers.seccomp, FILTER_MODE, NEW_LISTENER, program)
+    return _called("seccomp", call)
+
+
+def known_numbers() -> Numbers:
+    """Return the kernel's numbers for this machine."""
+    machine = os.uname().machine
+    if machine not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        sys.exit(f"no filter is known for {machine}, only for {known}")
+
+    return ARCHITECTURES[machine]
+
+
+Step = tuple[int, int, int, int]
+"""Operation, steps to skip if true or false, value."""
+
+
+def _program(numbers: Numbers) -> bytes:
+    """Return the filter's program."""
+    steps: list[Step] = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (IF_EQUAL, 1, 0, numbers.architecture),
+        (RETURN, 0, 0, KILL),
+        (LOAD, 0, 0, NUMBER),
+        (IF_AT_LEAST, 0, 1, X32),
+        (RETURN, 0, 0, KILL),
+        # io_uring can make sockets; libraries work without it.
+        *_answer(REFUSE, IO_URING_SETUP, *numbers.other_processes),
+        # The parent ends the process by its group, which no child may leave.
+        *_answer(REFUSE, *numbers.sessions),
+        *_answer(NOTIFY, *numbers.signals),
+        *_answer(NOTIFY, numbers.socket, numbers.connect, numbers.bind, numbers.listen),
+        *_if_flag(numbers.sendto, 3, FAST_OPEN),
+        *_if_flag(numbers.sendmsg, 2, FAST_OPEN),
+        *_if_flag(numbers.sendmmsg, 3, FAST_OPEN),
+        *_unless_streams(numbers.socketpair),
+    ]
+    return b"".join(struct.pack("HBBI", *step) for step in steps)
+
+
+def _answer(result: int, *calls: int) -> Iterator[Step]:
+    """Yield steps that end with this result for these calls."""
+    for call in calls:
+        yield (IF_EQUAL, 0, 1, call)
+        yield (RETURN, 0, 0, result)
+
+
+def _if_flag(call: int, argument: int, flag: int) -> Iterator[Step]:
+    """Yield steps that ask the listener about a call with this flag."""
+    yield (IF_EQUAL, 0, 4, call)
+    yield (LOAD, 0, 0, ARGUMENTS + argument * ARGUMENT_BYTES)
+    yield (IF_ANY_BIT, 0, 1, flag)
+    yield (RETURN, 0, 0, NOTIFY)
+    yield (RETURN, 0, 0, ALLOW)
+
+
+def _unless_streams(call: int) -> Iterator[Step]:
+    """Yield the last steps, which ask the listener about a pair that is no stream.
+
+    A stream has only its two ends, but a datagram can be sent to any socket.
+    """
+    yield (IF_EQUAL, 0, 4, call)
+    yield (LOAD, 0, 0, ARGUMENTS + ARGUMENT_BYTES)
+    yield (AND, 0, 0, SOCKET_TYPE)
+    yield (IF_EQUAL, 1, 0, socket.SOCK_STREAM)
+    yield (RETURN, 0, 0, NOTIFY)
+    yield (RETURN, 0, 0, ALLOW)
+
+
+def _protect_files(libc: ctypes.CDLL, *writable: str) -> bool:
+    """Make all other files read-only. Return True if the kernel supports this."""
+    # With flag 1, the call returns the version and makes no rules.
+    version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return False
+
+    rights = CHANGES
+    if version >= HAS_TRUNCATE:
+        rights |= TRUNCATE
+
+    attributes = struct.pack("Q", rights)
+    size = ctypes.c_size_t(len(attributes))
+    rules = libc.syscall(CREATE_RULESET, attributes, size, 0)
+
+    for path in filter(os.path.exists, writable):
+        _allow(libc, rules, path, rights)
+
+    restricted = libc.syscall(RESTRICT_SELF, rules, 0)
+    _called("landlock", restricted)
+
+    return True
+
+
+def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
+    """Add a rule that allows changes of a file, or of all files in a directory."""
+    if not Path(path).is_dir():
+        rights &= OF_A_FILE
+
+    # It is closed when the command is executed.
+    flags = os.O_PATH | os.O_CLOEXEC
+    place = os.open(path, flags)
+    rule = struct.pack("=Qi", rights, place)
+    added = libc.syscall(ADD_RULE, rules, BENEATH, rule, 0)
+    _called("landlock", added)
+
+
+def _limit(what: int, most: int) -> None:
+    """Lower a limit; keep a limit that is lower already."""
+    _, hard = resource.getrlimit(what)
+    if hard == resource.RLIM_INFINITY:
+        limit = most
+    else:
+        limit = min(most, hard)
+
+    resource.setrlimit(what, (limit, limit))
+
+
+def _called(what: str, result: int) -> int:
+    """Return the result of a call; exit if the kernel refused it."""
+    if result < 0:
+        why = os.strerror(ctypes.get_errno())
+        sys.exit(f"the kernel refuses {what}: {why}")
+
+    return result
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

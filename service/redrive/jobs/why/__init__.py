@@ -1,0 +1,1 @@
+"""Explain why a waiting job does not run."""

@@ -1,0 +1,557 @@
+"""The reason why a job does not run: one answer from the state of job and system."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from redrive.rules.concurrency import of_rate
+from redrive.rules.instants import ago, clock, span
+
+QUIET_SECONDS = 60.0
+"""Silence that is unusual: a worker with a free slot asks for jobs much more often."""
+
+LATE_SECONDS = 60.0
+"""Delay that is unusual: a job with nothing in its way starts much sooner."""
+
+PUT_OFF_SECONDS = 900.0
+"""Longest time between a breaker's possible close and the return of its jobs."""
+
+MOST_AHEAD = 1000
+"""Stop counting the jobs ahead of a job at this number."""
+
+MOST_SHOWN = 10
+
+
+_TOO_LATE = (
+    "it should run by now: look for more urgent priorities, for a transaction that holds"
+    " its lane, and at redrive check"
+)
+
+
+class Code(StrEnum):
+    """Kinds of answers."""
+
+    DUE = "due"
+    RUNNING = "running"
+    SCHEDULED = "scheduled"
+    RETRYING = "retrying"
+    HELD = "held"
+    QUEUE_PAUSED = "queue_paused"
+    BEHIND_KEY = "behind_key"
+    BATCH_RUNNING = "batch_running"
+    BREAKER_OPEN = "breaker_open"
+    LIMITED = "limited"
+    NO_WORKER = "no_worker"
+    NOT_POLLED = "not_polled"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Answer for machines (`code`) and for people (`text`)."""
+
+    code: Code
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Pause of a queue: its author, its reason and its time."""
+
+    by: str
+    why: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """A breaker that is open or half open."""
+
+    name: str
+    state: str
+    open_until: datetime | None = None
+    forced_by: str | None = None
+    forced_why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker's last report, at the instant `seen`.
+
+    `kinds`, `queues`: None = all. `asked`: instant of its last claim; None = not
+    reported. `busy`: the number of its `slots` in use.
+    """
+
+    name: str
+    kinds: Sequence[str] | None = None
+    queues: Sequence[str] | None = None
+    depends_on: Mapping[str, Sequence[str]] = field(
+        default_factory=dict[str, Sequence[str]]
+    )
+    asked: datetime | None = None
+    slots: int = 0
+    busy: int = 0
+    seen: datetime | None = None
+
+    def serves(self, queue: str) -> bool:
+        """Return True if the worker claims from a queue."""
+        return self.queues is None or queue in self.queues
+
+    def handles(self, kind: str) -> bool:
+        """Return True if the worker has a handler for a kind."""
+        if self.kinds is None:
+            return True
+        return _matching(kind, self.kinds) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """State of the system at `now`: pauses by queue, open breakers by name, workers.
+
+    `gone`: workers that stopped reporting, until their records are deleted. Workers
+    that ended normally leave no record. `seen`: instant of the last report of any
+    worker.
+    """
+
+    now: datetime
+    pauses: Mapping[str, Pause] = field(default_factory=dict[str, Pause])
+    breakers: Mapping[str, Breaker] = field(default_factory=dict[str, Breaker])
+    workers: Sequence[Worker] = ()
+    gone: Sequence[Worker] = ()
+    seen: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """First job of an ordering key; the job in question is at `place`, from 1."""
+
+    key: str
+    place: int
+    job: int
+    state: str
+    run_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Dead letter that holds a key; the job is at `place` behind it, from 1."""
+
+    key: str
+    place: int
+    dead_letter: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Limit that a job waits for; the job is at `place`, from 1.
+
+    `used`: how many of its `concurrency` run; None = any number may run. `rate`: jobs
+    per second; None = no rate.
+    """
+
+    name: str
+    place: int
+    used: int
+    concurrency: int | None
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A live job. `run_at` None: parked. `ahead`: due jobs before it in its lane.
+
+    `worker`: the worker that has claimed it. `seconds`: how long it has run; None = it
+    has not begun. `batch`: the batch whose end it waits for.
+    """
+
+    kind: str
+    queue: str
+    state: str
+    run_at: datetime | None
+    was_given_back: bool = False
+    head: Head | None = None
+    hold: Hold | None = None
+    ahead: int | None = None
+    worker: str | None = None
+    seconds: float | None = None
+    failed: str | None = None
+    batch: int | None = None
+    line: Line | None = None
+    hold_of_group: Pause | None = None
+
+
+def why(job: Waiting, around: Around) -> Why:
+    """Return the reason why a live job does not run, or that it runs."""
+    if job.state == "running":
+        return _running(job)
+    if job.batch is not None:
+        return _in_batch(job.batch)
+    if job.line is not None:
+        return _limited(job.line, job, around)
+    if job.hold is not None:
+        return _held(job.hold)
+    if job.state == "retrying" and job.run_at is None:
+        return _of_held_group(job, around.now)
+    if job.head is not None or job.run_at is None:
+        return _behind(job, around.now)
+
+    return _unordered(job, job.run_at, around)
+
+
+def _unordered(job: Waiting, run_at: datetime, around: Around) -> Why:
+    """Return the reason why a job that waits for no other job does not run."""
+    breaker = _breaker(job, around)
+    is_put_off = breaker is not None and _is_put_off(job, breaker, around.now)
+
+    # A breaker puts its jobs off until it may close. Then the breaker is the reason,
+    # and not the time.
+    if run_at > around.now and not is_put_off:
+        return _later(job, run_at, around)
+
+    able = [worker for worker in around.workers if _may_run(worker, job)]
+    return (
+        _paused(job.queue, around)
+        or _without_worker(job, around)
+        or _behind_breaker(breaker, around.now)
+        or _not_asked(job.queue, able, around.now)
+        or _due(job, run_at, able, around.now)
+    )
+
+
+def why_queue(queue: str, around: Around) -> Why | None:
+    """Return the reason why no job of a queue runs; None if no obstacle is known."""
+    serving = [worker for worker in around.workers if worker.serves(queue)]
+    paused = _paused(queue, around)
+    if paused is not None:
+        return paused
+    if serving:
+        return _not_asked(queue, serving, around.now)
+
+    gone = [worker for worker in around.gone if worker.serves(queue)]
+    return _nobody(queue, gone, around)
+
+
+def _running(job: Waiting) -> Why:
+    if job.seconds is None:
+        why_not = "its slots are busy, or it began a moment ago"
+        text = f"{job.worker} has fetched it and not begun: {why_not}"
+        return Why(Code.RUNNING, text)
+
+    return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
+
+
+def _in_batch(batch: int) -> Why:
+    text = f"it waits for batch {batch} to end: redrive batch show {batch}"
+    return Why(Code.BATCH_RUNNING, text)
+
+
+def _limited(line: Line, job: Waiting, around: Around) -> Why:
+    text = f"limit {line.name} {_use(line)}"
+    also = _paused(job.queue, around) or _without_worker(job, around)
+    if also is not None:
+        text += f"; also: {also.text}"
+
+    return Why(Code.LIMITED, text)
+
+
+def _use(line: Line) -> str:
+    """Say what the limit does at the moment, and the job's place in line."""
+    place = _place_in_line(line.place)
+    if line.concurrency is not None and line.used >= line.concurrency:
+        return f"holds {line.used} of {line.concurrency}; {place}"
+    if line.rate is not None:
+        return f"lets {of_rate(line.rate)} begin; {place}"
+
+    return f"has room; {place}, and will be woken within seconds"
+
+
+def _place_in_line(place: int) -> str:
+    # Counting stops there, so the true place may be a later one.
+    if place > MOST_AHEAD:
+        return f"it is the {_nth(place)} or later in line"
+
+    return f"it is the {_nth(place)} in line"
+
+
+def _behind(job: Waiting, now: datetime) -> Why:
+    head = job.head
+    if head is None:
+        text = "it is the first of its ordering key and will be woken within seconds"
+        return Why(Code.BEHIND_KEY, text)
+
+    place = _place_behind(head.place, head.key)
+    text = f"{place}; the first is job {head.job}, which {_doing(head, now)}"
+
+    return Why(Code.BEHIND_KEY, text)
+
+
+def _held(hold: Hold) -> Why:
+    place = _place_behind(hold.place, hold.key)
+    holder = f"held by dead letter {hold.dead_letter} (redrive or dismiss it)"
+    return Why(Code.BEHIND_KEY, f"{place}, {holder}")
+
+
+def _place_behind(place: int, key: str) -> str:
+    return f"it is the {_nth(place)} in line behind ordering key {key}"
+
+
+def _doing(head: Head, now: datetime) -> str:
+    match head.state:
+        case "running":
+            return "is running"
+        case "retrying" | "scheduled" if head.run_at is not None:
+            return f"is {head.state} until {clock(head.run_at, now)}"
+        case "ready":
+            return "is due"
+        case _:
+            return "will be woken within seconds"
+
+
+def _breaker(job: Waiting, around: Around) -> Breaker | None:
+    """Return an open breaker on which the job's handler depends, as workers report."""
+    for worker in around.workers:
+        kind = _matching(job.kind, list(worker.depends_on))
+        for name in worker.depends_on.get(kind or "", ()):
+            if name in around.breakers:
+                return around.breakers[name]
+
+    return None
+
+
+def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
+    """Return True if the job was released until soon after a breaker may close."""
+    if not job.was_given_back:
+        return False
+    if job.run_at is None:
+        return False
+
+    closes_at = max(breaker.open_until or now, now)
+    return job.run_at <= closes_at + timedelta(seconds=PUT_OFF_SECONDS)
+
+
+def _behind_breaker(breaker: Breaker | None, now: datetime) -> Why | None:
+    if breaker is None:
+        return None
+    return Why(Code.BREAKER_OPEN, _open(breaker, now))
+
+
+def _open(breaker: Breaker, now: datetime) -> str:
+    name = f"breaker {breaker.name}"
+    if breaker.forced_by is not None:
+        return f"{breaker.forced_by} holds {name} open: {breaker.forced_why}"
+    if breaker.state == "half_open":
+        return f"{name} is half open: one job at a time tries the dependency"
+    if breaker.open_until is None:
+        return f"{name} is open"
+
+    return f"{name} is open until {clock(breaker.open_until, now)}"
+
+
+def _of_held_group(job: Waiting, now: datetime) -> Why:
+    text = "its group is held"
+    hold = job.hold_of_group
+    if hold is not None:
+        text = f"{hold.by} holds its group since {clock(hold.at, now)}: {hold.why}"
+    if job.failed:
+        text += f"; its last attempt failed: {job.failed}"
+
+    return Why(Code.HELD, text)
+
+
+def _later(job: Waiting, run_at: datetime, around: Around) -> Why:
+    now = around.now
+    if job.state == "retrying":
+        code = Code.RETRYING
+    else:
+        code = Code.SCHEDULED
+
+    text = f"it is due in {ago(run_at, now)}, at {clock(run_at, now)}"
+    if code is Code.RETRYING and job.failed:
+        text += f"; its last attempt failed: {job.failed}"
+
+    also = _paused(job.queue, around)
+    if also is not None:
+        text += f"; until then and after: {also.text}"
+
+    return Why(code, text)
+
+
+def _paused(queue: str, around: Around) -> Why | None:
+    pause = around.pauses.get(queue)
+    if pause is None:
+        return None
+
+    since = clock(pause.at, around.now)
+    text = f"{pause.by} paused queue {queue} at {since}: {pause.why}"
+
+    return Why(Code.QUEUE_PAUSED, text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Coverage:
+    """Live workers that could run a job if their queues or kinds were others.
+
+    `queues`: the queues of workers that handle its kind. `kinds`: the kinds of workers
+    that serve its queue. `is_served`: True if any worker serves its queue.
+    """
+
+    queues: Sequence[str]
+    kinds: Sequence[str]
+    is_served: bool
+
+
+def _coverage(job: Waiting, workers: Sequence[Worker]) -> _Coverage:
+    queues: set[str] = set()
+    kinds: set[str] = set()
+    is_served = False
+
+    for worker in workers:
+        if worker.handles(job.kind):
+            queues.update(worker.queues or ())
+        if worker.serves(job.queue):
+            kinds.update(worker.kinds or ())
+            is_served = True
+
+    return _Coverage(queues=sorted(queues), kinds=sorted(kinds), is_served=is_served)
+
+
+def _without_worker(job: Waiting, around: Around) -> Why | None:
+    """Explain that no live worker can run the job; None if one can."""
+    if any(_may_run(worker, job) for worker in around.workers):
+        return None
+
+    coverage = _coverage(job, around.workers)
+    has_worker = coverage.is_served or coverage.queues
+    if has_worker:
+        text = _not_covered(job, coverage)
+        return Why(Code.NO_WORKER, text)
+
+    gone = [worker for worker in around.gone if _may_run(worker, job)]
+    return _nobody(job.queue, gone, around)
+
+
+def _not_covered(job: Waiting, coverage: _Coverage) -> str:
+    text = f"no live worker handles {job.kind} on queue {job.queue}"
+    if coverage.queues:
+        text += f"; workers for it serve: {_some(coverage.queues)}"
+    if coverage.kinds:
+        text += f"; workers of this queue handle: {_some(coverage.kinds)}"
+
+    return text
+
+
+def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
+    """Explain that no worker serves the queue; name silent workers that would."""
+    text = f"no live worker serves queue {queue}"
+    served: set[str] = set()
+    for worker in around.workers:
+        served.update(worker.queues or ())
+
+    if served:
+        text += f"; the live ones serve: {_some(sorted(served))}"
+
+    return Why(Code.NOT_POLLED, text + _last_seen(gone, around))
+
+
+def _last_seen(gone: Sequence[Worker], around: Around) -> str:
+    """Say when a worker that would serve the queue was last seen, or any worker."""
+    instants = [worker.seen for worker in gone if worker.seen is not None]
+    if instants:
+        return f"; one that would was last seen {ago(max(instants), around.now)} ago"
+    if around.workers:
+        return ""
+    if around.seen is None:
+        return ""
+
+    last = ago(around.seen, around.now)
+    return f"; the last worker of any queue was seen {last} ago"
+
+
+def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | None:
+    """Explain that all workers that could run the job are alive but do not claim."""
+    last_claim = _last_claim(workers)
+    if last_claim is None:
+        return None
+
+    quiet = (now - last_claim).total_seconds()
+    if quiet < QUIET_SECONDS:
+        return None
+
+    text = f"nobody has polled queue {queue} for {span(quiet)}: {_slots(workers)}"
+    return Why(Code.NOT_POLLED, text)
+
+
+def _last_claim(workers: Sequence[Worker]) -> datetime | None:
+    """Return when any of the workers last claimed; None if that is not known."""
+    asked = [worker.asked for worker in workers if worker.asked is not None]
+    # A worker that does not report its claims may still claim.
+    if len(asked) < len(workers) or not asked:
+        return None
+
+    return max(asked)
+
+
+def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) -> Why:
+    late = (now - run_at).total_seconds()
+    waited = span(max(0.0, late))
+    parts = [f"it has been due for {waited}"]
+
+    if job.ahead is not None:
+        parts.append(_ahead(job.ahead))
+
+    parts.append(_slots(able))
+    # Jobs ahead of it explain the delay.
+    if late > LATE_SECONDS and not job.ahead:
+        parts.append(_TOO_LATE)
+
+    return Why(Code.DUE, "; ".join(parts))
+
+
+def _ahead(jobs: int) -> str:
+    number = str(jobs)
+    if jobs >= MOST_AHEAD:
+        number = f"{jobs} or more"
+
+    return f"{number} due jobs stand before it in its lane"
+
+
+def _slots(workers: Sequence[Worker]) -> str:
+    slots = sum(worker.slots for worker in workers)
+    busy = sum(worker.busy for worker in workers)
+    text = f"{len(workers)} live workers can run it"
+    if len(workers) == 1:
+        text = "1 live worker can run it"
+    if slots:
+        text += f", {busy} of {slots} slots busy"
+
+    return text
+
+
+def _may_run(worker: Worker, job: Waiting) -> bool:
+    return worker.serves(job.queue) and worker.handles(job.kind)
+
+
+def _matching(kind: str, kinds: Sequence[str]) -> str | None:
+    """Return the kind or the longest prefix with a star that covers a job's kind."""
+    if kind in kinds:
+        return kind
+
+    prefixes = [name for name in kinds if name.endswith("*")]
+    prefixes = [name for name in prefixes if kind.startswith(name[:-1])]
+
+    return max(prefixes, key=len, default=None)
+
+
+def _some(names: Sequence[str]) -> str:
+    text = ", ".join(names[:MOST_SHOWN])
+    more = len(names) - MOST_SHOWN
+    if more <= 0:
+        return text
+
+    return f"{text} and {more} more"
+
+
+def _nth(n: int) -> str:
+    """Return an ordinal, in words up to three."""
+    return {1: "first", 2: "second", 3: "third"}.get(n, f"{n}th")

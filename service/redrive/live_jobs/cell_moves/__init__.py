@@ -1,1 +1,0 @@
-"""Moves of jobs between cells: documents on the way, stops, and returns."""

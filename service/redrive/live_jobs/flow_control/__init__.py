@@ -1,1 +1,0 @@
-"""Flow control: breakers, limits and schedules."""

@@ -1,1 +1,0 @@
-"""Surroundings of jobs: workers, queues, and what keeps jobs waiting."""

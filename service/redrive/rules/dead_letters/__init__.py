@@ -1,1 +1,0 @@
-"""Rules for dead letters: campaigns, heal, explain and import."""

@@ -1,1 +1,0 @@
-"""Rules for when and where jobs run: slots, limits, cells."""

@@ -1,0 +1,175 @@
+"""Changes of jobs: cancel, run now, reveal a payload."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from redrive.database.rows import Connection
+from redrive.jobs import control
+from redrive.jobs.filter import ENDED, JobFilter
+from redrive.jobs.find import find, ids
+from redrive.jobs.reveal import reveal
+from redrive.jobs.show import show as story
+from redrive.rules.brief import counted
+from redrive.rules.rows import Row
+from redrive.verbs.query import command, parse
+from redrive.verbs.refusal import Invalid, Missing
+from redrive.verbs.verb import (
+    SAMPLE,
+    Done,
+    Opening,
+    Order,
+    Preview,
+    Verb,
+    as_seen,
+    back,
+    bounded,
+    id_of,
+    obstacle_of,
+    refuse_more,
+    refuse_vague,
+    shell_of,
+)
+
+COLUMNS = ("id", "kind", "queue", "state", "attempt", "run_at", "waiting_for")
+
+
+def _chosen(order: Order) -> JobFilter:
+    chosen = parse(JobFilter, order.query)
+    ended = sorted(ENDED & set(chosen.state))
+    if ended:
+        states = ", ".join(ended)
+        raise Invalid(f"state is {states}; these jobs have ended")
+
+    return bounded(chosen, order)
+
+
+def _preview(
+    conn: Connection, order: Order, *, verb: str, word: str, remark: str
+) -> Preview:
+    chosen = _chosen(order)
+    matched = ids(conn, chosen) if chosen.narrows() else []
+    sample = JobFilter(ids=matched[:SAMPLE])
+    shown = list(find(conn, sample)) if matched else []
+
+    return Preview(
+        title=f"{verb}: live jobs",
+        matched=len(matched),
+        unit="live job",
+        verb=verb,
+        shell=shell_of(("job", word), order.query, JobFilter, why="..."),
+        query=as_seen(chosen),
+        columns=COLUMNS,
+        rows=shown,
+        ids=matched,
+        missing=sorted(set(chosen.ids).difference(matched)),
+        absent="is not live, or it does not match",
+        remarks=(remark,),
+        obstacle=obstacle_of(chosen, len(matched), order.most),
+    )
+
+
+def _change(
+    opening: Opening,
+    order: Order,
+    *,
+    act: Callable[..., Row],
+    words: Callable[..., str],
+) -> Done:
+    """Change the jobs in chunks. `act` returns the counts, and `words` tell them."""
+    chosen = _chosen(order)
+    refuse_vague(chosen)
+    more = {"progress": order.advance} if order.advance else {}
+
+    with opening() as conn:
+        matched = ids(conn, chosen)
+        refuse_more(len(matched), order)
+        counts = act(conn, matched, **order.signed, **more)
+
+    return Done(
+        text=words(**counts),
+        report={"matched": len(matched), **counts},
+        path=back(chosen),
+    )
+
+
+def _cancel(conn: Connection, jobs: list[int], **how: Any) -> Row:
+    return control.cancel(conn, jobs, **how)._asdict()
+
+
+def _cancelled(cancelled: int, asked: int) -> str:
+    return (
+        f"{counted(cancelled, 'job')} cancelled, {asked:,} running jobs asked to stop."
+    )
+
+
+def _now(conn: Connection, jobs: list[int], **how: Any) -> Row:
+    return {"due": control.run_now(conn, jobs, **how)}
+
+
+def _due(due: int) -> str:
+    return f"{counted(due, 'job')} due at once."
+
+
+def _preview_reveal(conn: Connection, order: Order) -> Preview:
+    job = id_of(order.query)
+    found = story(conn, job)
+    is_kept = found is not None and found["payload"] is not None
+
+    return Preview(
+        title=f"Reveal the payload of job {job}",
+        matched=int(is_kept),
+        unit="payload",
+        verb="Reveal",
+        shell=command(("job", "reveal", str(job)), why="..."),
+        query=order.query,
+        remarks=("The payload is shown once, with its secrets.",),
+        obstacle=None if is_kept else f"No payload of job {job} is kept.",
+    )
+
+
+def _reveal(opening: Opening, order: Order) -> Done:
+    job = id_of(order.query)
+
+    with opening() as conn:
+        found = reveal(conn, job, **order.signed)
+
+    if found is None:
+        raise Missing(f"no payload of job {job} is kept")
+
+    return Done(f"Payload of job {job}", found, f"/jobs/{job}", is_shown=True)
+
+
+JOBS: Mapping[str, Verb] = {
+    "reveal": Verb(
+        "Show the payload of a job with its secrets.",
+        _preview_reveal,
+        _reveal,
+        names=("id",),
+    ),
+    "cancel": Verb(
+        "End jobs that are no longer wanted.",
+        partial(
+            _preview,
+            verb="Cancel",
+            word="cancel",
+            remark="Waiting jobs end at once. Running jobs are asked to stop.",
+        ),
+        partial(_change, act=_cancel, words=_cancelled),
+        JobFilter,
+        nothing={"cancelled": 0, "asked": 0},
+    ),
+    "now": Verb(
+        "Run scheduled and retrying jobs now.",
+        partial(
+            _preview,
+            verb="Run now",
+            word="now",
+            remark="Only scheduled and retrying jobs change. Jobs that wait for a key still wait.",
+        ),
+        partial(_change, act=_now, words=_due),
+        JobFilter,
+        nothing={"due": 0},
+    ),
+}
+"""Word in the address -> change."""

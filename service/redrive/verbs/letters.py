@@ -1,0 +1,191 @@
+"""Changes of dead letters: dismiss, reopen, assign, write a note."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from redrive.database.rows import Connection
+from redrive.dead_letters import find as letters
+from redrive.dead_letters import triage
+from redrive.dead_letters.filter import Filter
+from redrive.rules.brief import counted
+from redrive.rules.rows import Row
+from redrive.verbs.query import command
+from redrive.verbs.refusal import Invalid, Missing
+from redrive.verbs.verb import (
+    SAMPLE,
+    Done,
+    Input,
+    Opening,
+    Order,
+    Preview,
+    Verb,
+    as_seen,
+    back,
+    id_of,
+    letters_of,
+    obstacle_of,
+    refuse_more,
+    refuse_vague,
+    shell_of,
+)
+
+COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
+NO_LETTER = "has no dead letter; its page shows its state"
+MOST_OWNER = 255
+
+
+def _preview(
+    conn: Connection, order: Order, *, verb: str, state: str, remark: str
+) -> Preview:
+    chosen = letters_of(order, state)
+    matched: Sequence[int] = ()
+    if chosen.narrows():
+        matched = letters.ids(conn, chosen)
+
+    rows: Sequence[Row] = ()
+    if matched:
+        rows = letters.find(conn, Filter(ids=matched[:SAMPLE]))
+
+    words = ("dlq", verb.lower())
+
+    return Preview(
+        title=f"{verb} dead letters",
+        matched=len(matched),
+        unit=f"{state} dead letter",
+        verb=verb,
+        shell=shell_of(words, order.query, Filter, why="..."),
+        query=as_seen(chosen),
+        columns=COLUMNS,
+        rows=rows,
+        ids=matched,
+        missing=sorted(set(chosen.ids).difference(matched)),
+        absent=f"has no {state} dead letter",
+        remarks=(remark,),
+        obstacle=obstacle_of(chosen, len(matched), order.most),
+    )
+
+
+def _change(
+    opening: Opening,
+    order: Order,
+    *,
+    act: Callable[..., list[int]],
+    word: str,
+    state: str = "open",
+    **values: str,
+) -> Done:
+    chosen = letters_of(order, state)
+    refuse_vague(chosen)
+
+    with opening() as conn:
+        matched = letters.ids(conn, chosen)
+        refuse_more(len(matched), order)
+        # The action takes the ids and not the filter, so it changes what was counted.
+        done = act(conn, matched, **values, **order.signed)
+
+    return Done(
+        text=f"{counted(len(done), 'dead letter')} {word}.",
+        report={"matched": len(matched), word: done},
+        path=back(chosen),
+    )
+
+
+def _preview_assign(conn: Connection, order: Order) -> Preview:
+    owner = _owner(order)
+    seen = _preview(
+        conn,
+        order,
+        verb="Assign",
+        state="open",
+        remark="Groups that nobody has acknowledged are acknowledged by this.",
+    )
+    named = [value for name, value in order.query if name == "id"]
+    shell = command(("dlq", "assign", *named), None, owner=owner or "...", why="...")
+
+    return replace(seen, shell=shell)
+
+
+def _owner(order: Order) -> str:
+    owner = order.more.get("owner", "").strip()
+    if len(owner) > MOST_OWNER or "\0" in owner:
+        rule = f"at most {MOST_OWNER} characters and no NUL"
+        raise Invalid(f"owner must have {rule}")
+
+    return owner
+
+
+def _assign(opening: Opening, order: Order) -> Done:
+    owner = _owner(order)
+    done = _change(opening, order, act=triage.assign, word="assigned", owner=owner)
+    person = owner or "nobody"
+
+    return Done(
+        text=f"{done.text[:-1]} to {person}.",
+        report=dict(done.report) | {"owner": owner or None},
+        path=done.path,
+    )
+
+
+def _preview_note(conn: Connection, order: Order) -> Preview:
+    job = id_of(order.query)
+    found = letters.show(conn, job)
+
+    return Preview(
+        title=f"Note on job {job}",
+        matched=1 if found else 0,
+        unit="dead letter",
+        verb="Note",
+        shell=command(("dlq", "note", str(job), "...")),
+        query=order.query,
+        remarks=("The text below becomes a note on the dead letter.",),
+        obstacle=None if found else f"Job {job} {NO_LETTER}.",
+    )
+
+
+def _note(opening: Opening, order: Order) -> Done:
+    job = id_of(order.query)
+
+    with opening() as conn:
+        if not triage.note(conn, job, order.why, actor=order.actor):
+            raise Missing(f"job {job} {NO_LETTER}")
+
+    return Done(text="Noted.", report={"id": job}, path=f"/jobs/{job}")
+
+
+LETTERS: Mapping[str, Verb] = {
+    "dismiss": Verb(
+        "Close dead letters that will not be fixed.",
+        partial(
+            _preview,
+            verb="Dismiss",
+            state="open",
+            remark="They are closed now and purged later. Until then they can be reopened.",
+        ),
+        partial(_change, act=triage.dismiss, word="dismissed"),
+        Filter,
+        nothing={"dismissed": []},
+    ),
+    "reopen": Verb(
+        "Open dismissed dead letters again.",
+        partial(
+            _preview,
+            verb="Reopen",
+            state="dismissed",
+            remark="After this they can be redriven again.",
+        ),
+        partial(_change, act=triage.reopen, word="reopened", state="dismissed"),
+        Filter,
+        nothing={"reopened": []},
+    ),
+    "assign": Verb(
+        "Set the owner of dead letters.",
+        _preview_assign,
+        _assign,
+        Filter,
+        inputs=(Input("owner", "Owner", hint="empty: nobody", is_required=True),),
+        nothing={"assigned": []},
+    ),
+    "note": Verb("Write a note on a dead letter.", _preview_note, _note, names=("id",)),
+}
+"""Word in the address -> change."""

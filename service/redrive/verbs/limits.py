@@ -1,0 +1,203 @@
+"""Changes of limits: set or remove one."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from redrive.database.rows import Connection
+from redrive.jobs import limits
+from redrive.rules import concurrency
+from redrive.rules.rows import Row
+from redrive.verbs.query import Query, command
+from redrive.verbs.refusal import Invalid, Missing
+from redrive.verbs.verb import (
+    Done,
+    Input,
+    Opening,
+    Order,
+    Preview,
+    Verb,
+    named,
+    sentence,
+)
+
+MOST_AT_ONCE = 1_000_000
+EXAMPLE_AT_ONCE = 20
+"""Concurrency in the shown command for a name that has no limit yet."""
+
+
+def _limit(query: Query) -> str:
+    name = named(query, "name")
+    if not concurrency.NAME.match(name):
+        raise Invalid(
+            f"name is {name!r}; it must be like emails, customer:17 or customer:*"
+        )
+
+    return name
+
+
+def _preview_set_limit(conn: Connection, order: Order) -> Preview:
+    name = _limit(order.query)
+    rows = _limits_named(conn, name)
+    remarks = ["The limit applies at once. Running jobs continue."]
+    if order.is_whole:
+        remarks.insert(0, f"{name}: {_terms(order.more)}.")
+    else:
+        remarks.append("An empty field sets no limit.")
+
+    verb = "Change" if rows else "Set"
+    at_once = EXAMPLE_AT_ONCE
+    rate = None
+    if rows:
+        at_once = rows[0]["concurrency"]
+        rate = rows[0]["rate"]
+
+    at_once_now = "" if at_once is None else str(at_once)
+    words = ("limit", "set", name)
+
+    return Preview(
+        title=f"{verb} the limit {name}",
+        matched=1,
+        unit="limit",
+        verb="Set",
+        shell=command(words, None, concurrency=at_once_now, rate=rate, why="..."),
+        query=order.query,
+        columns=_LIMIT_COLUMNS,
+        rows=rows,
+        remarks=(*remarks, *_sentences(limits.unused(conn, name))),
+        # The example is only for the shown command.
+        values={"concurrency": at_once_now if rows else "", "rate": rate or ""},
+    )
+
+
+def _limits_named(conn: Connection, name: str) -> list[Row]:
+    return [row for row in limits.find(conn) if row["name"] == name]
+
+
+_LIMIT_COLUMNS = ("name", "used", "concurrency", "rate", "waiting")
+
+
+class _Terms(NamedTuple):
+    """Terms of a limit, as numbers and as text."""
+
+    at_once: int | None
+    rate: float | None
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        if self.at_once is not None:
+            parts.append(f"{self.at_once} at once")
+        if self.rate is not None:
+            parts.append(concurrency.of_rate(self.rate))
+
+        return ", ".join(parts)
+
+
+def _terms(more: Mapping[str, str]) -> _Terms:
+    """Return the terms of a limit. Raises Refused if it has no terms."""
+    at_once = _at_once(more.get("concurrency", "").strip())
+    rate = _rate(more.get("rate", "").strip())
+    if at_once is None and rate is None:
+        raise Invalid("give concurrency, rate or both")
+
+    return _Terms(at_once, rate)
+
+
+def _set_limit(opening: Opening, order: Order) -> Done:
+    name = _limit(order.query)
+    terms = _terms(order.more)
+
+    with opening() as conn:
+        unused = limits.unused(conn, name)
+        limits.put(conn, name, *terms, **order.signed)
+
+    report = {
+        "name": name,
+        "concurrency": terms.at_once,
+        "rate": order.more.get("rate", "").strip() or None,
+        "warning": unused,
+    }
+    text = " ".join([f"{name}: {terms}.", *_sentences(unused)])
+
+    return Done(text=text, report=report, path="/limits")
+
+
+def _sentences(text: str | None) -> list[str]:
+    return [] if text is None else [sentence(text)]
+
+
+def _rate(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        # A call of the API gives a plain number of starts per second.
+        return concurrency.per_second(text if "/" in text else f"{text}/s")
+    except ValueError as error:
+        raise Invalid(f"rate: {error}") from None
+
+
+def _at_once(text: str) -> int | None:
+    if not text:
+        return None
+
+    is_number = text.isascii() and text.isdigit()
+    # 20 digits are enough to compare. int() fails if there are thousands.
+    if not is_number or int(text[:20]) > MOST_AT_ONCE:
+        raise Invalid(
+            f"concurrency is {text!r}; it must be a whole number, 0 to 1000000"
+        )
+
+    return int(text)
+
+
+def _preview_remove_limit(conn: Connection, order: Order) -> Preview:
+    name = _limit(order.query)
+    rows = _limits_named(conn, name)
+
+    return Preview(
+        title=f"Remove the limit {name}",
+        matched=len(rows),
+        unit="limit",
+        verb="Remove",
+        shell=command(("limit", "rm", name), why="..."),
+        query=order.query,
+        columns=_LIMIT_COLUMNS,
+        rows=rows,
+        remarks=("Jobs that wait for this limit can run.",),
+        obstacle=None if rows else f"There is no limit {name}.",
+    )
+
+
+def _remove_limit(opening: Opening, order: Order) -> Done:
+    name = _limit(order.query)
+
+    with opening() as conn:
+        if not limits.put(conn, name=name, concurrency=None, rate=None, **order.signed):
+            raise Missing(f"there is no limit {name}")
+
+    return Done(
+        text=f"The limit {name} is removed.",
+        report={"name": name, "removed": True},
+        path="/limits",
+    )
+
+
+LIMITS: Mapping[str, Verb] = {
+    "set-limit": Verb(
+        "Set a limit on the jobs that use a name.",
+        _preview_set_limit,
+        _set_limit,
+        names=("name",),
+        inputs=(
+            Input("concurrency", "Jobs that run at once, at most", kind="integer"),
+            Input(
+                "rate",
+                "Jobs that start in a period, at most",
+                hint="20/1m, 100/s",
+                kind="number",
+            ),
+        ),
+    ),
+    "remove-limit": Verb(
+        "Remove a limit.", _preview_remove_limit, _remove_limit, names=("name",)
+    ),
+}

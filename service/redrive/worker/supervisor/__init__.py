@@ -1,1 +1,0 @@
-"""The supervisor: talks to Postgres, never runs user code."""

@@ -1,1 +1,0 @@
-"""Deaths of runners: crashes, lack of memory, and limits on their jobs."""

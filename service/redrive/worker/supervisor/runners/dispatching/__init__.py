@@ -1,1 +1,0 @@
-"""Dispatch of jobs to runners: capacity, suspects and trials."""

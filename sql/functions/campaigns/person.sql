@@ -1,0 +1,12 @@
+-- person: return the form of a name in which two names of one person are equal.
+-- Case, width and other variants of letters do not count, and neither do blanks and characters that
+-- nobody sees.
+create or replace function redrive.person_v1(name text) returns text
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+    select lower(regexp_replace(
+        normalize(name, nfkc), '[\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0]',
+        '', 'g'))
+$$;

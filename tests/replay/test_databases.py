@@ -1,0 +1,187 @@
+"""redrive job replay of handlers that talk to Postgres."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from redrive.enqueue import enqueue
+from tests.cli.conftest import Ran, Redrive
+from tests.postgres import Database
+
+SHOP = '''"""A shop."""
+import os
+
+import psycopg
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from redrive import Handlers, Policy
+
+jobs = Handlers()
+once = Policy(max_attempts=1)
+URL = os.environ["SHOP_URL"]
+
+
+@jobs.handle("by.asyncpg", policy=once)
+async def by_asyncpg(payload):
+    engine = create_async_engine(URL.replace("postgresql:", "postgresql+asyncpg:"))
+    async with engine.connect() as conn:
+        n = (await conn.execute(text("select 7"))).scalar_one()
+    return payload["prices"][n]
+
+
+@jobs.handle("by.psycopg", policy=once)
+def by_psycopg(payload):
+    with psycopg.connect(URL) as conn:
+        n = conn.execute("select 7").fetchone()[0]
+    return payload["prices"][n]
+
+
+@jobs.handle("by.asyncpg.query", policy=once)
+async def by_asyncpg_query(payload):
+    engine = create_async_engine(URL.replace("postgresql:", "postgresql+asyncpg:"))
+    async with engine.connect() as conn:
+        await conn.execute(text("select * from no_such_table"))
+'''
+FUNCTIONS = {
+    "by.asyncpg": "by_asyncpg",
+    "by.psycopg": "by_psycopg",
+    "by.asyncpg.query": "by_asyncpg_query",
+}
+KINDS = pytest.mark.parametrize("kind", FUNCTIONS)
+
+
+class Shop:
+    """A shop whose job has died."""
+
+    def __init__(
+        self, redrive: Redrive, database: Database, home: Path, kind: str
+    ) -> None:
+        known = conninfo_to_dict(database.url)
+        self.port = str(known["port"])
+        self.url = (
+            f"postgresql://{known['user']}:{known.get('password') or ''}"
+            f"@127.0.0.1:{self.port}/{known['dbname']}"
+        )
+        self.home = home
+        self.file = home / "shop.py"
+        self.file.write_text(SHOP)
+        self._redrive = redrive
+
+        enqueue(database.conn, kind, {"prices": []})
+        options = ("--handlers", "shop:jobs", "--http-port", "0", "--until-empty")
+        subprocess.run(
+            [sys.executable, "-m", "redrive", "worker", *options],
+            check=True,
+            cwd=home,
+            env=self.environment | {"REDRIVE_DATABASE_URL": database.url},
+            stderr=subprocess.DEVNULL,
+            timeout=120,
+        )
+        self.job = database.value("select id from redrive.dead_letters")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"SHOP_URL": self.url, "PYTHONPATH": str(self.home)}
+
+    def replay(self, *options: str, **environment: str) -> Ran:
+        return self._redrive(
+            *("job", "replay", str(self.job), "--handlers", "shop:jobs", *options),
+            **{"SHOP_URL": self.url, "PYTHONPATH": str(self.home), **environment},
+        )
+
+
+@pytest.fixture
+def shop(redrive: Redrive, database: Database, tmp_path: Path, kind: str) -> Shop:
+    return Shop(redrive, database, tmp_path, kind)
+
+
+@KINDS
+def test_a_refused_query_is_one_sentence_with_the_line_of_the_handler(
+    shop: Shop, kind: str
+) -> None:
+    found = shop.replay()
+
+    at = rf"\S*shop\.py:\d+ in {FUNCTIONS[kind]}"
+    target = f"localhost:{shop.port}"
+    sentence = (
+        rf"{at} tried to connect to {target}; replay refuses connections;"
+        rf" allow it with --allow {target}"
+    )
+    assert re.search(f"^{sentence}$", found.out, re.MULTILINE), found
+    assert "site-packages" not in found.out
+    assert found.out.count("\n") < 6
+
+
+@KINDS
+def test_an_allowed_database_shows_the_same_failure(shop: Shop, kind: str) -> None:
+    target = f"127.0.0.1:{shop.port}"
+
+    shown = shop.replay("--allow", target)
+    by_setting = shop.replay("--json", REDRIVE_REPLAY_ALLOW=f"localhost:1,{target}")
+
+    assert "the same failure at the same line" in shown.out, shown
+    assert f"in {FUNCTIONS[kind]}" in shown.out
+    assert f"may connect to {target}; what it writes there stays" in shown.err
+    assert by_setting.json["verdict"] == "same"
+    assert f"localhost:{shop.port}" not in by_setting.json["refused_targets"]
+
+
+@KINDS
+def test_the_test_of_a_moved_handler_is_written_and_fails(
+    shop: Shop, kind: str
+) -> None:
+    shop.file.write_text("\n\n\n" + SHOP)
+    file = shop.home / "test_it.py"
+
+    found = shop.replay("--allow", f"localhost:{shop.port}", "--pytest", str(file))
+
+    assert (found.code, file.exists()) == (0, True), found
+    assert f"It connects to localhost:{shop.port}." in file.read_text()
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)],
+        check=False,
+        cwd=shop.home,
+        env=shop.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ran.returncode, "1 failed" in ran.stdout) == (1, True), ran.stdout
+
+
+@pytest.mark.parametrize("kind", ["by.psycopg", "by.asyncpg"])
+def test_another_address_stays_refused(shop: Shop) -> None:
+    found = shop.replay("--allow", "localhost:9", "--json").json
+
+    assert found["refused_targets"] == [f"localhost:{shop.port}"]
+    assert found["verdict"] != "same"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("localhost", "it must be HOST:PORT, such as localhost:5432"),
+        ("localhost:0", "it must be HOST:PORT"),
+        ("localhost:99999", "it must be HOST:PORT"),
+        ("*:5432", "it must be HOST:PORT"),
+        ("no-such-host.invalid:5432", "the host is not known"),
+    ],
+)
+def test_what_is_no_address_is_refused(
+    redrive: Redrive, target: str, message: str
+) -> None:
+    replay = ("job", "replay", "1", "--handlers", "tests.replay.apps:jobs")
+
+    by_option = redrive(*replay, "--allow", target)
+    by_setting = redrive(*replay, REDRIVE_REPLAY_ALLOW=target)
+
+    for refused in (by_option, by_setting):
+        assert (refused.code, message in refused.err) == (64, True), refused
+    assert "--allow is" in by_option.err
+    assert "REDRIVE_REPLAY_ALLOW is" in by_setting.err
