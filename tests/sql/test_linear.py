@@ -155,7 +155,6 @@ READERS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "only_queues": "null::text[]",
             "at_most": "1000",
-            "cap": "20000",
             "due_v1.kinds": "null::text[]",
         },
     ),
