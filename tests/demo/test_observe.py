@@ -124,6 +124,6 @@ def test_a_wheel_and_what_it_is_built_from_have_the_rules_and_the_routes(
                 == (ROOT / "alerts" / name).read_bytes()
             )
             assert (
-                f"{sdist.name.removesuffix('.tar.gz')}/service/redrive/extras/demo/alerts/{name}"
+                f"{sdist.name.removesuffix('.tar.gz')}/alerts/{name}"
                 in source.getnames()
             )

@@ -108,6 +108,21 @@ def test_a_job_that_went_while_its_newest_run_was_not_done_was_settled_by_a_stra
     assert faulty(of(*runs, end(2, 99, OTHER_RUNNER), faults=(paused,))) == {}
 
 
+def test_of_two_runs_with_one_token_the_one_whose_server_outlived_the_split_counts():
+    runs = (
+        start(1, 5),
+        end(1, 6),
+        start(1, 5.1, OTHER_RUNNER),
+        end(1, 6.1, OTHER_RUNNER),
+    )
+    split = Fault("split", EVERYBODY, 4, 9)
+
+    assert faulty(of(*runs, faults=(split,), done={1: 6.05})) == {}
+    for fault in split._replace(kind="fail_over"), split._replace(since=7.0):
+        found = faulty(of(*runs, faults=(fault,), done={1: 6.05}))
+        assert "stale_accepted" in found
+
+
 def test_a_run_that_was_frozen_before_it_began_is_older_than_the_one_that_overtook_it():
     paused = Fault("pause_group", SUPERVISOR, 4, 20)
     overtook = start(2, 15, OTHER_RUNNER, OTHER_SUPERVISOR), end(2, 16, OTHER_RUNNER)

@@ -106,6 +106,7 @@ def judge(facts: Facts) -> Verdict:
     )
     causes = _by_pid([*facts.faults, *_deaths(facts.ledger)])
     silences = _by_pid(facts.silences)
+    splits = [f for f in causes.get(EVERYBODY, ()) if f.kind == "split"]
     for n in sorted(facts.acknowledged):
         entries = facts.ledger.get(n, [])
         runs = _runs(entries)
@@ -122,7 +123,7 @@ def judge(facts: Facts) -> Verdict:
             verdict.lost.append(n)
         else:
             verdict.completed += 1
-            if _is_stale(runs, entries, facts.done[n]):
+            if _is_stale(runs, entries, facts.done[n], splits):
                 verdict.stale_accepted.append(n)
     verdict.recoveries = _recoveries(facts)
     return verdict
@@ -135,18 +136,34 @@ def _runs(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(starts, key=lambda entry: (entry.token, entry.at))
 
 
-def _is_stale(runs: list[Entry], entries: list[Entry], done: float) -> bool:
-    """Whether the job was finished while its newest run was not: somebody else's word counted."""
+def _is_stale(
+    runs: list[Entry], entries: list[Entry], done: float, splits: list[Fault]
+) -> bool:
+    """Whether the job was finished while its newest run was not: somebody else's word counted.
+
+    Both servers of a split hand out the same token. Only the word of one of them is kept, and the
+    ledger does not know of which: either run is the newest.
+    """
     begun = [run for run in runs if run.at < done]
     if not begun:
         return False
-    newest = begun[-1]
+    newest = {
+        run.pid
+        for run in begun
+        if run is begun[-1]
+        or (run.token == begun[-1].token and _is_during(run, splits))
+    }
     return not any(
         e.phase == "end"
         and e.at <= done
-        and (e.token, e.pid) == (newest.token, newest.pid)
+        and e.token == begun[-1].token
+        and e.pid in newest
         for e in entries
     )
+
+
+def _is_during(run: Entry, faults: list[Fault]) -> bool:
+    return any(f.since - MARGIN <= run.at <= f.until + MARGIN for f in faults)
 
 
 def _was_killed_each_time(runs: list[Entry], causes: Mapping[int, list[Fault]]) -> bool:

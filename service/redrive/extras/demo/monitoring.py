@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -18,7 +17,10 @@ from redrive.extras.demo.pager import KEY, Pager
 PACKAGES = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}
 """Program -> the Debian package that contains it."""
 
-ALERTS = files("redrive.extras.demo") / "alerts"
+PACKAGED = Path(__file__).parent / "alerts"
+ALERTS = PACKAGED if PACKAGED.exists() else Path(__file__).parents[4] / "alerts"
+"""The shipped rules and routes: a wheel has a copy beside this file, a checkout has them at its top."""
+
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 DURATION = re.compile(
     r"(?P<before>\[|offset |(?:interval|wait|for): )(?P<number>\d+)(?P<unit>[smh])(?P<after>\]|\b)"
