@@ -70,6 +70,20 @@ def test_a_worker_declares_the_limits_of_its_own_kinds_and_writes_only_what_is_n
     assert set(before) - set(after) == {before[1], before[2]}
 
 
+def test_to_park_a_job_waits_for_nobody_who_has_its_line(database: Database) -> None:
+    """The place of the line is later than the job, and would be moved back."""
+    (job_id,) = make_jobs(database.conn, 1, kind="a.b")
+    database.rows(
+        "insert into redrive.limit_lines (name, queue, kind, priority, due)"
+        " select 'emails', queue, kind, priority, 'infinity' from redrive.jobs"
+    )
+    holding(database, "limit_lines", name="emails")
+
+    hasty(database).rows(PARK, [job_id], ["emails"])
+
+    assert parked(database) == [job_id]
+
+
 def test_jobs_get_the_names_of_their_own_kind(database: Database) -> None:
     """Not what has some, as of a campaign; and one of a kind without any is not even locked."""
     make_limited_worker(database.conn, "emails", kind="a.b")
