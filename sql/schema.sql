@@ -811,7 +811,9 @@ create table redrive.proposals (
     decided_at timestamptz,
     decided_by text,
     constraint proposals_pkey primary key (id),
-    constraint proposals_action_check check (action = any (array['edit', 'mute'])),
+    constraint proposals_action_check check ((action = any (array['edit', 'mute', 'retry', 'hold',
+        'release', 'give-up'])) and ((action = any (array['edit', 'mute'])) or (detail ->> 'group')
+        is not null)),
     constraint proposals_detail_check check (octet_length(detail::text) <= 65536),
     constraint proposals_proposed_by_check check (length(proposed_by) >= 1 and length(proposed_by)
         <= 255),

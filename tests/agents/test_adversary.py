@@ -11,6 +11,7 @@ from typing import Any, LiteralString
 import pytest
 
 from redrive.extras.proposals.store import Agent as Name
+from redrive.verbs.failing import FAILING
 from tests.agents.conftest import Agent, Call
 from tests.factories import claim, failure, let_die, make_job, make_worker
 from tests.postgres import Database
@@ -63,7 +64,7 @@ FIELDS = (
         "patch",
     ),
     *("hours", "where", "repeat", "include_invalid", "yes", "start", "actor", "reveal"),
-    *("version", "error_class", "state"),
+    *("version", "error_class", "state", "action"),
 )
 NEEDED = {
     "list_groups": (),
@@ -74,12 +75,15 @@ NEEDED = {
     "report": (),
     "propose_campaign": ("why",),
     "propose_edit": ("why", "patch"),
-    "propose_mute": ("why", "group"),
+    "propose_change": ("why", "group", "action"),
     "start_campaign": ("why",),
 }
 """Tools with the arguments that they need. The last one does not exist."""
 
-ACTIONS = {"call", "propose edit", "propose mute", "propose redrive"}
+ACTIONS = {
+    *("call", "propose edit", "propose mute", "propose redrive"),
+    *(f"propose {word}" for word in FAILING),
+}
 
 CONTENT: tuple[LiteralString, ...] = (
     "select md5(string_agg(j::text, '' order by id)) from redrive.jobs j",

@@ -144,15 +144,15 @@ def test_the_role_of_a_token_bounds_what_its_agents_may_do(
 ) -> None:
     make_dead_letter(database.conn)
     group = database.value("select fingerprint from redrive.dead_letters")
-    mute = {"group": group, "hours": 1, "why": "the provider is down"}
+    mute = {"action": "mute", "group": group, "hours": 1, "why": "the provider is down"}
     mine = _begin(client, token)
 
     listed = client.post("/mcp", json=_rpc("tools/list"), headers=mine).json()
-    call = _rpc("tools/call", name="propose_mute", arguments=mute)
+    call = _rpc("tools/call", name="propose_change", arguments=mute)
     answer = client.post("/mcp", json=call, headers=mine).json()["result"]
 
     names = {tool["name"] for tool in listed["result"]["tools"]}
-    assert ("propose_mute" in names) == bool(proposals)
+    assert ("propose_change" in names) == bool(proposals)
     assert {"list_groups", "report"} <= names
     assert answer["isError"] == (not proposals), answer
     assert ("role viewer" in answer["content"][0]["text"]) == (not proposals)

@@ -31,7 +31,7 @@ NAMES = (
         "series",
         "report",
     ),
-    *("propose_campaign", "propose_edit", "propose_mute"),
+    *("propose_campaign", "propose_edit", "propose_change"),
 )
 PATCH = [{"op": "replace", "path": "/currency", "value": "EUR"}]
 NAME = 'agent "claude" on behalf of "ada"'
@@ -111,7 +111,9 @@ def test_what_an_agent_proposes_waits_for_a_person(
     group = agent.data("list_groups")[0]["group"]
     plan = agent.data("propose_campaign", group=group, why="fixed in 2")
     edit = agent.data("propose_edit", ids=[job], patch=PATCH, why="EURO is no currency")
-    mute = agent.data("propose_mute", group=group, hours=1, why="it is known")
+    mute = agent.data(
+        "propose_change", action="mute", group=group, hours=1, why="it is known"
+    )
 
     assert plan["matched"] == 1
     assert edit == {
@@ -211,7 +213,7 @@ def test_a_used_up_budget_refuses_calls(
     make_dead_letter(database.conn)
     agent = make_agent(Budget(3, 1))
     group = agent.data("list_groups")[0]["group"]
-    mute = ("propose_mute", {"group": group, "why": "why"})
+    mute = ("propose_change", {"action": "mute", "group": group, "why": "why"})
     answers = agent.ask(mute, mute, ("report", {}), ("report", {}))
 
     assert [is_error for _, is_error in answers] == [False, True, False, True]

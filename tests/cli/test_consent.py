@@ -122,7 +122,13 @@ def test_without_a_terminal_nothing_changes_until_yes_is_said(
         fault = failure(fingerprint=fingerprint, category="transient")
         settle(database.conn, worker, job, "retry", delay=3600, failure=fault)
     for _ in range(2):
-        proposals.propose_mute(database.conn, Agent("claude", "ada"), group, 60, "why")
+        proposals.propose(
+            database.conn,
+            "mute",
+            Agent("claude", "ada"),
+            "why",
+            {"group": group, "seconds": 60},
+        )
     lines = "select count(*) from redrive.audit"
 
     for line in IN_ORDER:

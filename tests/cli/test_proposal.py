@@ -5,8 +5,16 @@ from redrive.dead_letters.edit.store import Letter
 from redrive.dead_letters.filter import Filter
 from redrive.extras.proposals import store as proposals
 from redrive.extras.proposals.store import Agent
+from redrive.verbs.failing import FAILING
 from tests.cli.conftest import Redrive
-from tests.factories import make_dead_letter
+from tests.factories import (
+    claim_one,
+    failure,
+    make_dead_letter,
+    make_jobs,
+    make_worker,
+    settle,
+)
 from tests.postgres import Database
 
 ADAS = Agent("claude", "ada")
@@ -59,6 +67,40 @@ def test_the_changes_of_an_edit_are_shown_before_it_starts(
     assert line == ("edit", f"proposal {number} of {NAME}: yes")
     again = redrive("proposal", "start", number, "--why", "yes", "--yes")
     assert (again.code, "no open proposal" in again.err) == (2, True)
+
+
+def test_each_change_of_failing_jobs_is_proposed_and_started(
+    database: Database, redrive: Redrive
+) -> None:
+    conn = database.conn
+    worker = make_worker(conn)
+    make_jobs(conn, 4)
+    for _ in range(4):
+        said = failure(category="transient")
+        settle(conn, worker, claim_one(conn, worker), "retry", delay=3600, failure=said)
+
+    def propose(action: str) -> str:
+        return str(proposals.propose(conn, action, ADAS, "it is slow", {"group": "f1"}))
+
+    released = propose("release")
+    refused = redrive("proposal", "start", released, "--why", "yes", "--yes")
+    assert (refused.code, "not held" in refused.out + refused.err) == (2, True)
+    assert proposals.show(conn, int(released))
+
+    for action in ("hold", "retry", "give-up", "release"):
+        number = released if action == "release" else propose(action)
+        shown = redrive("proposal", "start", number)
+        assert (shown.code, "it is slow" in shown.out) == (0, True), shown.err
+        done = redrive("proposal", "start", number, "--why", "yes", "--yes", "--json")
+        assert done.code == 0, done.err
+        assert (done.json["state"], done.json["group"]) == ("started", "f1")
+
+    assert database.value("select count(*) from redrive.dead_letters") > 0
+    assert database.rows(
+        "select action from redrive.audit where why = %s order by id",
+        f"proposal {number} of {NAME}: yes",
+    ) == [("release",), ("start proposal",)]
+    assert {"hold", "release", "retry", "give-up"} == set(FAILING)
 
 
 def test_a_rejected_proposal_changes_nothing(

@@ -21,7 +21,9 @@ def propose(site: Site) -> int:
     conn = site.database.conn
     make_dead_letter(conn, payload={"currency": "EURO", "password": "hunter2"})
     proposals.propose_campaign(conn, ADAS, Filter(group="f1"), "fixed in 2")
-    proposals.propose_mute(conn, ADAS, "f1", 7200, "<b>noise</b>")
+    proposals.propose(
+        conn, "mute", ADAS, "<b>noise</b>", {"group": "f1", "seconds": 7200}
+    )
     found = edits.find(conn, Filter(state=("open",)))
     letters = [one for one in found if isinstance(one, Letter)]
     return proposals.propose_edit(conn, ADAS, letters, PATCH, "EURO is none")

@@ -540,7 +540,7 @@ def test_an_agent_over_its_budget_does_not_fill_the_log(database: Database) -> N
     call: LiteralString = "select redrive.call_tool_v1('claude', %s, %s, '{}', 3, 1)"
     answers = [agent.value(call, "ada", "why_job") for _ in range(9)]
     for _ in range(5):
-        agent.rows(call, "bo", "propose_mute")
+        agent.rows(call, "bo", "propose_change")
 
     assert answers == [None] * 3 + ["calls"] * 6
     assert database.rows(

@@ -1,6 +1,7 @@
 """Retry, hold and give up of failing jobs: no job is lost, and no attempt is spent unseen."""
 
 import random
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -24,6 +25,7 @@ from tests.factories import (
 )
 from tests.postgres import Connection, Database
 
+HELD = datetime(9000, 1, 1, tzinfo=UTC)
 SIGNED = Signed(actor="ada", why="the provider is back")
 
 
@@ -163,7 +165,9 @@ def test_a_held_group_spends_no_attempt_until_it_is_released(
     make_jobs(conn, 3)
     fail(conn, worker, 2)
     assert failing.hold(conn, "f1", is_held=True, **SIGNED)
-    assert store.hold_failing(conn) == 2
+    assert (
+        database.value("select min(run_at) from redrive.jobs where attempt > 0") > HELD
+    )
     fail(conn, worker, 1)
     assert store.hold_failing(conn) == 1
     assert store.hold_failing(conn) == 0
@@ -176,7 +180,6 @@ def test_a_held_group_spends_no_attempt_until_it_is_released(
 
     assert failing.hold(conn, "f1", is_held=False, **SIGNED)
     assert not failing.hold(conn, "f1", is_held=False, **SIGNED)
-    assert store.hold_failing(conn) == 3
     assert due(conn) <= 3
     assert database.value(
         "select bool_and(run_at < clock_timestamp() + interval '1 s') from redrive.jobs"

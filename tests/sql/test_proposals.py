@@ -49,7 +49,7 @@ def test_a_budget_is_charged_for_each_call_and_begins_anew_after_an_hour(
     def charge(tool: str, name: str = "claude") -> str | None:
         return proposals.charge(agent, Agent(name, "ada"), tool, {}, most=(4, 1))
 
-    assert [charge("report"), charge("propose_mute"), charge("propose_edit")] == [
+    assert [charge("report"), charge("propose_change"), charge("propose_edit")] == [
         *(None, None),
         "proposals",
     ]
@@ -182,7 +182,7 @@ def test_a_proposed_edit_changes_nothing_before_a_person_starts_it_once(
     with pytest.raises(psycopg.Error, match=f"proposal: {number} is started"):
         proposals.start(database.conn, number, Handlers(), **SAID)
     with pytest.raises(psycopg.Error, match=f"proposal: {number} is started"):
-        proposals.reject(database.conn, number, **SAID)
+        proposals.decide(database.conn, number, is_started=False, **SAID)
 
 
 def test_an_operator_cannot_close_a_proposed_edit_without_a_line(
@@ -219,7 +219,9 @@ def test_a_proposed_mute_begins_when_a_person_starts_it(
 ) -> None:
     make_dead_letter(database.conn)
     group = database.value("select fingerprint from redrive.grouped")
-    number = proposals.propose_mute(agent, ADAS, group, 7200, "noise")
+    number = proposals.propose(
+        agent, "mute", ADAS, "noise", {"group": group, "seconds": 7200}
+    )
     muted = "select muted_until - clock_timestamp() from redrive.grouped"
     assert database.value(muted) is None
 
@@ -230,7 +232,9 @@ def test_a_proposed_mute_begins_when_a_person_starts_it(
 def test_a_proposed_mute_of_no_group_stays_open(
     database: Database, agent: Connection
 ) -> None:
-    number = proposals.propose_mute(agent, ADAS, "nothing", 7200, "noise")
+    number = proposals.propose(
+        agent, "mute", ADAS, "noise", {"group": "nothing", "seconds": 7200}
+    )
 
     with pytest.raises(psycopg.Error, match="its group is not found"):
         proposals.start(database.conn, number, Handlers(), **SAID)
@@ -238,8 +242,10 @@ def test_a_proposed_mute_of_no_group_stays_open(
 
 
 def test_a_rejected_proposal_is_closed(database: Database, agent: Connection) -> None:
-    number = proposals.propose_mute(agent, ADAS, "f", 7200, "noise")
-    proposals.reject(database.conn, number, **SAID)
+    number = proposals.propose(
+        agent, "mute", ADAS, "noise", {"group": "f", "seconds": 7200}
+    )
+    proposals.decide(database.conn, number, is_started=False, **SAID)
 
     assert proposals.show(database.conn, number) is None
     assert database.rows("select actor, action from redrive.audit order by id") == [
@@ -251,7 +257,10 @@ def test_a_rejected_proposal_is_closed(database: Database, agent: Connection) ->
 def test_a_proposal_expires_after_a_day_and_is_deleted_after_thirty(
     database: Database, agent: Connection
 ) -> None:
-    old, older = (proposals.propose_mute(agent, ADAS, "f", 60, "w") for _ in range(2))
+    old, older = (
+        proposals.propose(agent, "mute", ADAS, "w", {"group": "f", "seconds": 60})
+        for _ in range(2)
+    )
     shift = "update redrive.proposals set created_at = created_at - %s where id = %s"
     database.rows(shift, timedelta(days=1, seconds=1), old)
     database.rows(shift, timedelta(days=31), older)
@@ -259,7 +268,7 @@ def test_a_proposal_expires_after_a_day_and_is_deleted_after_thirty(
     with pytest.raises(psycopg.Error, match="is older than a day"):
         proposals.start(database.conn, old, Handlers(), **SAID)
 
-    new = proposals.propose_mute(agent, ADAS, "f", 60, "w")
+    new = proposals.propose(agent, "mute", ADAS, "w", {"group": "f", "seconds": 60})
     ids = database.column("select id from redrive.proposals order by id")
     assert ids == [old, new]
 
@@ -326,7 +335,7 @@ def test_an_agents_name_cannot_continue_our_sentence(
 ) -> None:
     """Somebody called their agent after the person whose consent was wanted."""
     forged = Agent('x" on behalf of boss@corp (approved)\u200b', "ada")
-    proposals.propose_mute(agent, forged, "f", 60, "w")
+    proposals.propose(agent, "mute", forged, "w", {"group": "f", "seconds": 60})
 
     assert database.column("select actor from redrive.audit") == [
         'agent "x? ? boss@corp (?)?" on behalf of "ada"'

@@ -256,7 +256,9 @@ def _propose(conn: Connection) -> None:
     why = "the bank charges in EUR only since noon"
     proposals.propose_edit(conn, agent, letters, patch, why)
     why = "the mail server's disk is being enlarged"
-    proposals.propose_mute(conn, agent, "b04477e1c9d8", 7200, why)
+    proposals.propose(
+        conn, "mute", agent, why, {"group": "b04477e1c9d8", "seconds": 7200}
+    )
 
 
 def _carry_on(

@@ -149,7 +149,7 @@ def _preview_hold(conn: Connection, order: Order) -> Preview:
         word="hold",
         remarks=(
             "Its failing jobs wait, and so do jobs that fail for this cause later.",
-            "Jobs whose next attempt is due within seconds may still run.",
+            "Jobs whose next attempt is due within a second may still run.",
             "They wait until somebody releases the group, or until it is resolved and fixed.",
         ),
     )

@@ -1,5 +1,5 @@
 -- decide: start or reject a proposal, once. Audited. A started mute takes effect here. The caller
--- makes a started edit in the same transaction; the edit writes a line of its own, too.
+-- makes the other changes, which write lines of their own, too: an edit in the same transaction.
 -- in:    why: reason of the person, with the name of the proposer
 -- out:   action, detail: see redrive.proposals
 -- errors: RD001 'proposal: rule'
@@ -29,11 +29,11 @@ begin
     where o.id = p.id;
     action := p.action;
     detail := p.detail;
-    if not is_started or p.action = 'edit' then
+    if not is_started or p.action <> 'mute' then
         insert into redrive.audit (actor, action, why, n, detail)
         values (actor, case when is_started then 'start proposal' else 'reject proposal' end, why,
                 1, jsonb_build_object('proposal', p.id, 'proposed_by', p.proposed_by));
-    elsif p.action = 'mute' and not redrive.mute_v1(
+    elsif not redrive.mute_v1(
         p.detail ->> 'group',
         clock_timestamp() + make_interval(secs => (p.detail ->> 'seconds')::float8), actor, why)
     then

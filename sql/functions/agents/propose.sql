@@ -1,4 +1,4 @@
--- propose: keep an edit or a mute that a person may start within a day. Audited.
+-- propose: keep a change that a person may start within a day. Audited.
 -- Nothing else changes. Proposals older than 30 days are deleted here, so they need no chore.
 -- in:    detail: see redrive.proposals. A patch may only add, remove and replace: the other
 --        operations compare or copy values of a payload, and so could reveal them

@@ -1,7 +1,8 @@
 -- hold_group: let the failing jobs of a group wait until they are released, or release them. Audited.
--- A chore holds and releases the jobs: hold_failing.
+-- It changes a thousand of the jobs at once. A chore changes the others: hold_failing.
 -- in:    is_held: false: release them. They are due within half an hour, at most ten of them a second
 -- out:   false: there is no such group, or it is not held
+-- locks: held_groups, the end of the audit log, then as hold_failing
 create or replace function redrive.hold_group_v1(
     fingerprint text, is_held boolean, actor text, why text)
 returns boolean
@@ -35,6 +36,7 @@ begin
     insert into redrive.audit (actor, action, why, n, detail)
     values (hold_group_v1.actor, case when is_held then 'hold' else 'release' end,
             hold_group_v1.why, 1, jsonb_build_object('group', hold_group_v1.fingerprint));
+    perform redrive.hold_failing_v1(1000);
     return true;
 end
 $$;

@@ -14,6 +14,8 @@ from msgspec import UNSET, Meta, UnsetType
 from redrive.dead_letters.filter import Filter
 from redrive.extras.proposals.store import MOST_EDITED
 from redrive.rules.instants import instant
+from redrive.verbs.failing import FAILING
+from redrive.verbs.groups import GROUPS
 
 Text = Annotated[str, Meta(min_length=1, max_length=200)]
 Why = Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -25,6 +27,8 @@ Since = Annotated[
         min_length=1, max_length=40, description="An instant, or a length such as 6h."
     ),
 ]
+
+ACTIONS = {"mute": GROUPS["mute"], **FAILING}
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -111,12 +115,21 @@ class ProposeEdit(Arguments):
     group: Text | None = None
 
 
-class ProposeMute(Arguments):
-    """Propose to leave a group out of redrives for some hours. A person must start it."""
+class ProposeChange(Arguments):
+    """Propose a change of a group or of its failing jobs. A person must start it."""
 
     why: Why
     group: Text
-    hours: Annotated[float, Meta(gt=0, le=168)] = 2
+    action: Annotated[
+        str,
+        Meta(
+            pattern=f"^({'|'.join(ACTIONS)})$",
+            description=" ".join(
+                f"{word}: {told.what}" for word, told in ACTIONS.items()
+            ),
+        ),
+    ]
+    hours: Annotated[float, Meta(gt=0, le=168, description="Length of a mute.")] = 2
 
 
 def when(text: str | None) -> datetime | None:

@@ -171,14 +171,15 @@ def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
     return letters
 
 
-def _propose_mute(conn: Connection, agent: Agent, asked: given.ProposeMute) -> Any:
+def _propose_change(conn: Connection, agent: Agent, asked: given.ProposeChange) -> Any:
     found = _found(groups.show(conn, asked.group), "group of this name")
-    group = found["group"]
-    seconds = asked.hours * 3600
+    detail = {"group": found["group"]}
+    if asked.action == "mute":
+        detail["seconds"] = asked.hours * 3600
 
-    number = proposals.propose_mute(conn, agent, group, seconds, asked.why)
+    number = proposals.propose(conn, asked.action, agent, asked.why, detail)
 
-    return {**_proposed(number), "group": group, "hours": asked.hours}
+    return {**_proposed(number), **detail}
 
 
 def _selection(
@@ -218,7 +219,7 @@ LOOKS: Tools = {
 PROPOSES: Tools = {
     "propose_campaign": (given.ProposeCampaign, _propose_campaign),
     "propose_edit": (given.ProposeEdit, _propose_edit),
-    "propose_mute": (given.ProposeMute, _propose_mute),
+    "propose_change": (given.ProposeChange, _propose_change),
 }
 
 TOOLS: Tools = {**LOOKS, **PROPOSES}

@@ -18,7 +18,7 @@ def proposal() -> None:
     """Start or reject what agents propose.
 
     An agent that is connected through redrive mcp cannot change anything. It proposes a redrive,
-    an edit or a mute. If nobody starts a proposal within a day, it expires.
+    an edit, a mute, or a change of failing jobs. If nobody starts a proposal within a day, it expires.
     """
 
 
@@ -50,7 +50,7 @@ def command(row: Row) -> str:
 @proposal.command()
 @verb_options(PROPOSALS["proposal-start"])
 def start(asked: Asked) -> int:
-    """Start a proposed edit or mute.
+    """Start what an agent proposes, other than a redrive.
 
     \b
     redrive proposal start 7 --why 'the importer wrote EURO'
@@ -64,7 +64,7 @@ def start(asked: Asked) -> int:
 @proposal.command()
 @verb_options(PROPOSALS["proposal-reject"])
 def reject(asked: Asked) -> int:
-    """Reject a proposed edit or mute.
+    """Reject what an agent proposes, other than a redrive.
 
     \b
     redrive proposal reject 7 --why 'the importer is right'

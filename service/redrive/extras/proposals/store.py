@@ -1,8 +1,7 @@
-"""Proposals of agents: plans, edits and mutes that take effect only when a person starts
-them.
+"""Proposals of agents, which take effect only when a person starts them.
 
-A proposed redrive is a planned campaign with `proposed_by`. The database keeps proposed
-edits and mutes for a person to start within a day.
+A proposed redrive is a planned campaign with `proposed_by`. The database keeps the others
+for a person to start within a day: edits, mutes, and changes of a group's failing jobs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from redrive.dead_letters.groups import store as groups
 from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
 from redrive.rules.rows import Fields, Row
+from redrive.verbs.failing import FAILING
 
 PROPOSAL = "proposal"
 MOST_EDITED = 100
@@ -105,25 +105,18 @@ def propose_edit(
     digests = {str(letter.id): letter.digest.hex() for letter in letters}
     detail = {"ids": [*map(int, digests)], "digests": digests, "patch": patch}
 
-    return _propose(conn, "edit", agent, why, detail)
+    return propose(conn, "edit", agent, why, detail)
 
 
-def propose_mute(
-    conn: Connection, agent: Agent, group: str, seconds: float, why: str
-) -> int:
-    """Keep a mute that begins when a person starts it; return its id."""
-    return _propose(
-        conn,
-        action="mute",
-        agent=agent,
-        why=why,
-        detail={"group": group, "seconds": seconds},
-    )
-
-
-def _propose(
+def propose(
     conn: Connection, action: str, agent: Agent, why: str, detail: Fields
 ) -> int:
+    """Keep a change that a person may start; return its id.
+
+    Args:
+        action: edit, mute, or a word of `redrive.verbs.failing`.
+        detail: see the table `redrive.proposals`.
+    """
     return value(
         conn,
         "select redrive.propose_v1(%s, %s, %s, %s, %s::jsonb)",
@@ -131,19 +124,18 @@ def _propose(
     )
 
 
-def find(conn: Connection) -> list[Row]:
-    """List the open proposals, newest first; a proposed redrive has a campaign."""
-    return _open(conn, None)
+def find(conn: Connection, proposal: int | None = None) -> list[Row]:
+    """List the open proposals, newest first; a proposed redrive has a campaign.
+
+    Args:
+        proposal: only this one, which is no redrive.
+    """
+    return rows(conn, _OPEN, id=proposal)
 
 
 def show(conn: Connection, proposal: int) -> Row | None:
-    """Return an open proposal of an edit or a mute; None if it is not open."""
-    found = _open(conn, proposal)
-    return found[0] if found else None
-
-
-def _open(conn: Connection, proposal: int | None) -> list[Row]:
-    return rows(conn, _OPEN, id=proposal)
+    """Return an open proposal other than a redrive; None if it is not open."""
+    return next(iter(find(conn, proposal)), None)
 
 
 def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
@@ -181,6 +173,8 @@ def _what(row: Fields) -> str:
     if row["action"] == "mute":
         hours = detail["seconds"] / 3600
         return f"group {detail['group']} for {hours:g} h"
+    if row["action"] in FAILING:
+        return f"failing jobs of group {detail['group']}"
 
     count = len(detail["ids"])
     paths = ", ".join(rules.paths(detail["patch"]))
@@ -231,14 +225,14 @@ def _is_same(letter: Letter | int, digests: Mapping[str, str]) -> bool:
 def start(
     conn: Connection, proposal: int, handlers: Handlers, *, actor: str, why: str
 ) -> int:
-    """Start a proposal once; return how many groups or payloads it changed.
+    """Start an edit or a mute once; return how many groups or payloads it changed.
 
     Raises:
         InvalidJob: none of the payloads can be edited; the proposal stays open.
     """
     with conn.transaction():
         # Decided first: that locks the proposal, so two people cannot both start it.
-        action = _decide(conn, proposal, actor=actor, why=why, is_started=True)
+        action = decide(conn, proposal, actor=actor, why=why, is_started=True)
         if action == "mute":
             return 1
 
@@ -253,14 +247,10 @@ def start(
         return causes[None]
 
 
-def reject(conn: Connection, proposal: int, *, actor: str, why: str) -> None:
-    """Reject a proposal of an edit or a mute, once."""
-    _decide(conn, proposal, actor=actor, why=why, is_started=False)
-
-
-def _decide(
+def decide(
     conn: Connection, proposal: int, *, actor: str, why: str, is_started: bool
 ) -> str:
+    """Mark a proposal as started or rejected, once; a mute begins. Return its action."""
     return value(
         conn,
         "select action from redrive.decide_v1(%s, %s, %s, %s)",

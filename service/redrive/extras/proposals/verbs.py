@@ -7,26 +7,19 @@ from functools import partial
 from redrive.database.rows import Connection
 from redrive.extras.proposals import store as proposals
 from redrive.handlers import Handlers
-from redrive.rules.rows import Row, Signed
-from redrive.verbs.query import Query, command, is_job_id
-from redrive.verbs.refusal import Conflict, Invalid
-from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, named
+from redrive.rules.brief import counted
+from redrive.rules.rows import Fields, Row, Signed
+from redrive.verbs.failing import FAILING
+from redrive.verbs.query import Query, command
+from redrive.verbs.refusal import Conflict
+from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, id_of, named
 
 COLUMNS = ("action", "what", "proposed_by", "why", "created_at")
 PATH = "/proposals"
-START = "Start"
-MOST_DIGITS = 19
-"""Digits of the largest bigint."""
 
 
 def _number_of(query: Query) -> int:
-    text = named(query, "proposal")
-    is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
-    number = int(text) if is_number else 0
-    if not is_job_id(number):
-        raise Invalid(f"proposal is {text!r}; it must be a whole number above 0")
-
-    return number
+    return id_of([("id", named(query, "proposal"))])
 
 
 def _preview(conn: Connection, order: Order, *, verb: str) -> Preview:
@@ -43,15 +36,34 @@ def _preview(conn: Connection, order: Order, *, verb: str) -> Preview:
     )
 
     if found is None:
-        obstacle = f"There is no open proposal {number} of an edit or a mute."
+        obstacle = f"There is no open proposal {number} other than a redrive."
         return replace(seen, obstacle=obstacle)
 
-    remarks = [f"{found['proposed_by']} proposes it: {found['why']}"]
-    if verb == START:
-        remarks += proposals.effects(conn, found, order.handlers or Handlers())
-
+    remark = f"{found['proposed_by']} proposes it: {found['why']}"
     rows = [found | {"what": proposals.what(found)}]
-    return replace(seen, matched=1, rows=rows, remarks=remarks)
+    return replace(seen, matched=1, rows=rows, remarks=(remark,))
+
+
+def _preview_start(conn: Connection, order: Order) -> Preview:
+    seen = _preview(conn, order, verb="Start")
+    if seen.obstacle is not None:
+        return seen
+
+    (found,) = seen.rows
+    change = FAILING.get(found["action"])
+    if change is None:
+        effects = proposals.effects(conn, found, order.handlers or Handlers())
+        return replace(seen, remarks=(*seen.remarks, *effects))
+
+    effect = change.look(conn, _ordered(found, order))
+    remarks = (*seen.remarks, counted(effect.matched, effect.unit), *effect.remarks)
+    return replace(seen, remarks=remarks, obstacle=effect.obstacle)
+
+
+def _ordered(found: Fields, order: Order) -> Order:
+    """Return the order of a proposed change of failing jobs."""
+    query = [("group", found["detail"]["group"])]
+    return replace(order, query=query, why=proposals.reason(found, order.why), more={})
 
 
 def _open_one(conn: Connection, query: Query) -> Row:
@@ -65,14 +77,22 @@ def _open_one(conn: Connection, query: Query) -> Row:
 
 
 def _start(opening: Opening, order: Order) -> Done:
-    checked_by = order.handlers or Handlers()
-
     with opening() as conn:
         found = _open_one(conn, order.query)
         signed = _signed(found, order)
-        changed = proposals.start(conn, found["proposal"], checked_by, **signed)
+        number = found["proposal"]
+        change = FAILING.get(found["action"])
+        if change is None:
+            checked_by = order.handlers or Handlers()
+            changed = proposals.start(conn, number, checked_by, **signed)
+            return _done(found, "started", changed=changed)
 
-    return _done(found, "started", changed=changed)
+    # A change that is refused leaves the proposal open.
+    done = change.do(opening, _ordered(found, order))
+    with opening() as conn:
+        proposals.decide(conn, number, is_started=True, **signed)
+
+    return replace(done, report={**done.report, **_done(found, "started").report})
 
 
 def _signed(found: Row, order: Order) -> Signed:
@@ -82,7 +102,8 @@ def _signed(found: Row, order: Order) -> Signed:
 def _reject(opening: Opening, order: Order) -> Done:
     with opening() as conn:
         found = _open_one(conn, order.query)
-        proposals.reject(conn, found["proposal"], **_signed(found, order))
+        number = found["proposal"]
+        proposals.decide(conn, number, is_started=False, **_signed(found, order))
 
     return _done(found, "rejected")
 
@@ -98,14 +119,14 @@ def _done(found: Row, state: str, **more: int) -> Done:
 
 PROPOSALS: Mapping[str, Verb] = {
     "proposal-start": Verb(
-        "Start an edit or a mute that an agent proposes.",
-        partial(_preview, verb=START),
+        "Start what an agent proposes, other than a redrive.",
+        _preview_start,
         _start,
         names=("proposal",),
         decodes=True,
     ),
     "proposal-reject": Verb(
-        "Reject an edit or a mute that an agent proposes.",
+        "Reject what an agent proposes, other than a redrive.",
         partial(_preview, verb="Reject"),
         _reject,
         names=("proposal",),
