@@ -205,6 +205,8 @@ def test_an_alert_about_a_failing_kind_leads_to_its_cause_and_its_jobs(
     assert sentence in overview
     assert 'href="/groups/f503"' in causes
     assert "/change/retry?group=f503" in group
+    assert re.search(r"Failures of [a-z.]+, for all causes", group)
+    assert "failed attempts" in group
     assert f"/jobs/{job}" in group
     assert re.search(rf'<a href="/groups/f503">{sentence}', of_job)
     assert "20 failing now; they are retried." in report

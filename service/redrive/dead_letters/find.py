@@ -120,8 +120,7 @@ def find(conn: Connection, chosen: Filter, after: Place | None = None) -> list[R
         " order by o.died_at desc, o.id desc limit %s"
     )
     states = list(chosen.state or STATES)
-    asked = (states, *parameters, chosen.limit, chosen.limit)
-    found = rows(conn, query, *asked)
+    found = rows(conn, query, states, *parameters, chosen.limit, chosen.limit)
     reveal(conn, found)
     acknowledgements.mark(conn, found)
 

@@ -1,5 +1,6 @@
 """Causes of failures while their jobs are still retried, and before any of them dies."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import LiteralString
@@ -20,6 +21,8 @@ LEAST_ATTEMPTS = 20
 MOST_OF_MESSAGE = 120
 MOST_FORETOLD = 5_000
 """Jobs of the largest cause whose failures are read to tell when the first one dies."""
+
+_Counts = Counter[str | None]
 
 _FIELDS: LiteralString = """
     select c.queue, c.kind, c.fingerprint as "group", c.category, c.failing, c.since,
@@ -79,13 +82,12 @@ def find(
 
     reveal(conn, found, "sample")
     now = now_of(conn)
-    attempts = _attempts(conn, now)
+    ended, failed = _attempts(conn, now)
 
     for cause in found:
-        completed, failed = attempts.get(cause["kind"], (0, 0))
-        ended = completed + failed
-        cause["attempts"] = ended
-        cause["share"] = failed / ended if ended else None
+        kind = cause["kind"]
+        cause["attempts"] = ended[kind]
+        cause["share"] = failed[kind] / ended[kind] if ended[kind] else None
         cause["text"] = _text(cause, now)
 
     _foretell(conn, found[0], now)
@@ -169,17 +171,17 @@ def failing_kinds(causes: Sequence[Row]) -> Iterator[str]:
             yield f"{cause['text']}."
 
 
-def _attempts(conn: Connection, now: datetime) -> dict[str, tuple[int, int]]:
-    """Count the attempts of each kind in the last minutes that completed and failed."""
+def _attempts(conn: Connection, now: datetime) -> tuple[_Counts, _Counts]:
+    """Count the attempts of each kind that ended in the last minutes, and that failed."""
     minutes = period(now - MINUTES * MINUTE, now, now, MINUTES)
     recorded = read_series(conn, minutes, by_kind=True)
-    found: dict[str, tuple[int, int]] = {}
+    ended, failed = _Counts(), _Counts()
 
     for point in (*recorded, *read_unrecorded(conn, minutes, by_kind=True)):
-        completed, failed = found.get(point.kind or "", (0, 0))
-        found[point.kind or ""] = completed + point.completed, failed + point.failed
+        ended[point.kind] += point.completed + point.failed
+        failed[point.kind] += point.failed
 
-    return found
+    return ended, failed
 
 
 def _text(cause: Row, now: datetime) -> str:

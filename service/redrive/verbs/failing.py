@@ -37,8 +37,7 @@ def _preview(
 ) -> Preview:
     """Preview a change of the group that the order names."""
     words = ("dlq", word, named(order.query, "group"))
-    given = {name: order.more.get(name, "").strip() for name in TERM_NAMES}
-    terms = {name: text for name, text in given.items() if text}
+    terms = {name: order.more[name] for name in TERM_NAMES if order.more.get(name)}
     shell = command(words, None, **terms, why="...")
     seen = preview_group(conn, order, verb, shell, remarks)
     return replace(seen, title=f"{verb}: failing jobs")
@@ -53,7 +52,7 @@ def _preview_jobs(
         return seen
 
     (group,) = seen.rows
-    cause = f"{group['kind']}: {group['error_class']}: {brief(group['message'])}"
+    cause = f"{group['error_class']}: {brief(group['message'])}"
 
     return replace(
         seen,

@@ -1,7 +1,6 @@
 """Commands of `redrive dlq` about groups: list, resolve, mute."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -54,7 +53,6 @@ COLUMNS_TOGETHER = (
     "group",
 )
 
-"""Groups that are named if a name is not clear."""
 IN_CELL = (
     "failing",
     "open",
@@ -127,15 +125,19 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
     # Each cell has given up to that many.
     found = found[: options["limit"]]
 
-    show = partial(listing, right=("failing", "open", "total"), empty=_empty(options))
     if together:
         is_failing = any(group["failing"] for group in found)
         columns = COLUMNS_TOGETHER if is_failing else COLUMNS_TOGETHER[1:]
-        show(found, columns, for_people=_cells_for_people)
     else:
         columns = _columns(found, has_cell=are_several)
-        show(found, columns, for_people=_for_people)
 
+    listing(
+        found,
+        columns,
+        right=("failing", "open", "total"),
+        empty=_empty(options),
+        for_people=_cells_for_people if together else _for_people,
+    )
     return code
 
 
@@ -143,12 +145,7 @@ def _together(found: list[Row]) -> list[Row]:
     """Return one line for each cause, with the counts and the state in each cell."""
     name = itemgetter("group")
     by_name = sorted(found, key=name)
-    causes: list[Row] = []
-    for _, same in groupby(by_name, name):
-        cause = list(same)
-        causes.append(_one(cause))
-
-    return causes
+    return [_one(list(same)) for _, same in groupby(by_name, name)]
 
 
 def _one(cause: Sequence[Fields]) -> Row:
@@ -156,10 +153,9 @@ def _one(cause: Sequence[Fields]) -> Row:
     by_size = sorted(cause, key=_size, reverse=True)
     largest = by_size[0]
 
-    cells: dict[str, Row] = {}
-    for group in by_size:
-        cell = group["cell"]
-        cells[cell] = {name: group[name] for name in IN_CELL}
+    cells = {
+        group["cell"]: {name: group[name] for name in IN_CELL} for group in by_size
+    }
 
     return {
         "failing": sum(group["failing"] for group in cause),
@@ -181,33 +177,19 @@ def _seen(cause: Sequence[Fields], name: str) -> list[str]:
 
 
 def _cells_for_people(group: Row) -> Row:
-    counts: list[str] = []
-    for cell, here in group["cells"].items():
-        count = here["open"]
-        counts.append(f"{cell} {count}")
-
+    counts = [f"{cell} {here['open']}" for cell, here in group["cells"].items()]
     return group | {"cells": ", ".join(counts)}
 
 
 def _columns(found: Sequence[Fields], *, has_cell: bool) -> list[str]:
     """Return the columns; leave out the state and the owner if no group has any."""
-    useless = set[str]()
-    if not has_cell:
-        useless.add("cell")
-
-    if not any(group["failing"] for group in found):
-        useless.add("failing")
-
-    has_owners = any(group["owner"] for group in found)
-    if not has_owners:
-        useless.add("owner")
-
-    all_are_open = all(state_of(group) == "open" for group in found)
-    if all_are_open:
-        useless.add("state")
-
-    columns = ("cell", *COLUMNS)
-    return [name for name in columns if name not in useless]
+    shown = {
+        "cell": has_cell,
+        "failing": any(group["failing"] for group in found),
+        "owner": any(group["owner"] for group in found),
+        "state": any(state_of(group) != "open" for group in found),
+    }
+    return [name for name in ("cell", *COLUMNS) if shown.get(name, True)]
 
 
 def _empty(options: Fields) -> str:

@@ -1,5 +1,6 @@
 """Pages of dead letters: the list, the groups, what a group shares, and the report."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from redrive.extras.console.pages.filters import (
 )
 from redrive.extras.console.pages.listing import filter_of, layout
 from redrive.extras.console.pages.sections.tried import tried
-from redrive.extras.console.pages.time_series.curves import deaths_chart
+from redrive.extras.console.pages.time_series.curves import curves, deaths_chart
 from redrive.extras.console.pages.time_series.marks import marks_of, sentence_before
 from redrive.extras.console.pages.time_series.spans import (
     of_page,
@@ -121,12 +122,8 @@ def show_group(visit: SignedIn, fingerprint: str) -> Response:
 
 def _queues(values: Row) -> set[str]:
     """Return the queues of a group, as its latest dead letters and its sample say."""
-    found = {job["queue"] for job in values["letters"] + values["failing"]}
-    sample = values["sample"]
-    if sample:
-        return found | {sample["queue"]}
-
-    return found
+    jobs = (*values["letters"], *values["failing"], values["sample"])
+    return {job["queue"] for job in jobs if job}
 
 
 def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
@@ -136,10 +133,13 @@ def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
     marks = marks_of(conn, span, kind=kind, queues=queues)
     deaths = figures.deaths(conn, groups=[name], steps=span.period, most=MOST_OF_A_STEP)
     sentence, change = sentence_before(conn, group, queues)
-    chart = deaths_chart(span, deaths[name], marks)
+    failures = replace(
+        curves(conn, span, marks, kind=kind).failures(),
+        title=f"Failures of {kind}, for all causes",
+    )
 
     return {
-        "chart": chart,
+        "curves": [failures, deaths_chart(span, deaths[name], marks)],
         "is_capped": MOST_OF_A_STEP in deaths[name],
         "marks": marks,
         "before": sentence,

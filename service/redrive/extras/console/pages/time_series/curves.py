@@ -147,13 +147,12 @@ def curves(
 
 def deaths_chart(span: Span, deaths: Values, marks: Sequence[Mark]) -> Chart:
     """Return the chart of a group: its dead letters by step."""
-    lines = (Line("died", deaths, "bad"),)
     return Chart(
-        name="deaths",
-        title="Deaths",
-        lines=lines,
-        span=span,
-        marks=marks,
+        "deaths",
+        "Deaths for this cause",
+        (Line("died", deaths, "bad"),),
+        span,
+        marks,
         is_stacked=True,
         is_summed=True,
     )
