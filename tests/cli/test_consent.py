@@ -125,7 +125,7 @@ def test_without_a_terminal_nothing_changes_until_yes_is_said(
         proposals.propose(
             database.conn,
             "mute",
-            Agent("claude", "ada"),
+            Agent("helper", "ada"),
             "why",
             {"group": group, "seconds": 60},
         )

@@ -149,7 +149,7 @@ def deaths_chart(span: Span, deaths: Values, marks: Sequence[Mark]) -> Chart:
     """Return the chart of a group: its dead letters by step."""
     return Chart(
         "deaths",
-        "Deaths for this cause",
+        "Deaths",
         (Line("died", deaths, "bad"),),
         span,
         marks,
