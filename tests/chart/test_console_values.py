@@ -55,6 +55,22 @@ def test_each_way_to_sign_in_reaches_the_console(everything: Release) -> None:
     assert found["REDRIVE_CONSOLE_URL"] == "https://redrive.example"
 
 
+def test_the_console_trusts_the_authority_of_its_provider(
+    everything: Release, render: Render
+) -> None:
+    (pod,) = pods_of(everything.get("Deployment", "everything-console"))
+    projected = next(v["projected"] for v in pod["volumes"] if v["name"] == "secrets")
+    file = {"key": "bundle.pem", "path": "oidc/ca.crt"}
+
+    assert {"configMap": {"name": "authorities", "items": [file]}} in projected[
+        "sources"
+    ]
+    found = environment(everything, "Deployment", "everything-console")
+    assert found["SSL_CERT_FILE"] == "/etc/redrive/console/oidc/ca.crt"
+    public = render(console())
+    assert "SSL_CERT_FILE" not in environment(public, "Deployment", "rel-console")
+
+
 def test_the_console_is_reached_by_its_host_from_where_it_may_be(
     everything: Release,
 ) -> None:

@@ -26,6 +26,9 @@
 {{- if .existingSecret }}
 - {name: REDRIVE_CONSOLE_OIDC_CLIENT_SECRET_FILE, value: /etc/redrive/console/oidc/secret}
 {{- end }}
+{{- if .caConfigMap.name }}
+- {name: SSL_CERT_FILE, value: /etc/redrive/console/oidc/ca.crt}
+{{- end }}
 - {name: REDRIVE_CONSOLE_OIDC_SCOPES, value: {{ .scopes | quote }}}
 - {name: REDRIVE_CONSOLE_OIDC_USER_CLAIM, value: {{ .userClaim | quote }}}
 - {name: REDRIVE_CONSOLE_OIDC_GROUPS_CLAIM, value: {{ .groupsClaim | quote }}}
@@ -59,6 +62,11 @@
     name: {{ $of.existingSecret | quote }}
     items: [{key: {{ $of.key | quote }}, path: {{ index . 1 }}}]
 {{- end }}
+{{- end }}
+{{- if and .oidc.issuer .oidc.caConfigMap.name }}
+- configMap:
+    name: {{ .oidc.caConfigMap.name | quote }}
+    items: [{key: {{ .oidc.caConfigMap.key | quote }}, path: oidc/ca.crt}]
 {{- end }}
 {{- end }}
 {{- end }}
