@@ -5,6 +5,7 @@ queries of the panels.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,6 +122,29 @@ def test_a_rollout_shows_a_steady_rate(look: Callable[..., float]) -> None:
     expression = panel("dead-letters.json", "Added per minute by reason")
 
     assert [look(series, expression, minute) for minute in (9, 10, 11, 12)] == [6] * 4
+
+
+OF_A_MOMENT = [
+    (name, each["title"], each["targets"][0]["expr"])
+    for name, board in BOARDS.items()
+    for each in panels(board)
+    if each["type"] == "stat" and not each["targets"][0]["instant"]
+]
+
+
+@pytest.mark.parametrize(("board", "title", "expression"), OF_A_MOMENT)
+def test_a_number_is_0_when_it_is_over(
+    board: str, title: str, expression: str, tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A panel shows the last value in its range: 17 jobs were retried for as long as it was."""
+    answer = partial(
+        ask, tool("promtool"), tmp_path, expression=concrete(expression), minute=20
+    )
+    reads = 'redrive_stats_up{namespace="shop", job="redrive", instance="a"}'
+
+    assert answer({reads: "1x40"}) == [0]
+    says_nothing = board != "worker.json" and title != "Alerts firing"
+    assert answer({reads: "0x40"}) == ([] if says_nothing else [0])
 
 
 def test_without_the_rules_there_is_an_estimate(

@@ -131,6 +131,15 @@ def total(expression: str, *by: str) -> str:
     return f"sum by ({', '.join(by)}) ({expression})" if by else f"sum({expression})"
 
 
+def or_zero(figure: str) -> str:
+    """Return 0 for a figure of the database without a series, if somebody reads the database.
+
+    A panel with one number shows the last value in its range. Without this, it would
+    show a number that is over.
+    """
+    return f"{figure} or 0 * count(redrive_stats_up{{{WHERE}}} == 1)"
+
+
 def rate(metric: str, *by: str, where: str = QUEUE) -> str:
     """Return the rate per second of a worker counter, summed over workers."""
     return total(f"rate({metric}{{{where}}}[$__rate_interval])", *by)
