@@ -9,7 +9,7 @@ import pytest
 from redrive.dead_letters.campaigns import store as campaigns
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.groups import store as groups
-from redrive.jobs import failing
+from redrive.jobs import control, failing
 from redrive.rules.rows import Row, Signed
 from redrive.worker import store
 from tests.factories import (
@@ -149,6 +149,26 @@ def test_a_job_that_was_released_in_a_retry_counts_as_neither(
 
     found = shown(conn, number)
     assert (found["state"], found["cancelled"]) == ("done", 1)
+
+
+def test_a_job_that_is_cancelled_in_a_retry_counts_as_neither(
+    database: Database,
+) -> None:
+    """Cancelled by its handler, or by a person before a worker took it."""
+    conn = database.conn
+    worker = make_worker(conn)
+    make_jobs(conn, 3)
+    fail(conn, worker, 3)
+    number = retry(conn)
+    settle(conn, worker, claim_one(conn, worker), "cancel")
+    waiting = database.value(
+        "select min(id) from redrive.jobs where run_at <= clock_timestamp()"
+    )
+    assert control.cancel(conn, [waiting], **SIGNED).cancelled == 1
+    complete(conn, worker, claim_one(conn, worker))
+
+    found = shown(conn, number)
+    assert (found["state"], found["cancelled"], found["succeeded"]) == ("done", 2, 1)
 
 
 def test_nothing_is_planned_if_no_job_waits(database: Database) -> None:

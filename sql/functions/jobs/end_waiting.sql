@@ -2,8 +2,8 @@
 -- in:    waits: true: wait for sessions that have locked one of the jobs; false: leave such a job
 --        out
 -- out:   the ids that were ended
--- locks: as hold_waiting
--- plan:  jobs_pkey, claims_lane_idx
+-- locks: as hold_waiting; then the rows of the jobs in campaigns over failing jobs, skip locked
+-- plan:  jobs_pkey, claims_lane_idx, campaign_jobs_redriven_idx
 create or replace function redrive.end_waiting_v1(ids bigint[], waits boolean) returns bigint[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -67,6 +67,15 @@ begin
     into ended, noted, queues, keys from gone g;
     perform redrive.drop_checkpoints_v1(noted) where noted is not null;
     delete from redrive.limit_waits w where w.job = any (ended);
+    -- A retry counts a job that is gone as a success, unless this says that it was cancelled.
+    with cancelled as materialized (
+        select j.campaign, j.n from redrive.campaigns c
+        join redrive.campaign_jobs j on j.campaign = c.id and j.state = 'redriven'
+        where c.id in (select redrive.live_campaigns_v1()) and c.filter ? 'failing'
+          and j.id = any (ended)
+        for update of j skip locked)
+    update redrive.campaign_jobs j set deliveries = -1
+    from cancelled c where j.campaign = c.campaign and j.n = c.n;
     perform redrive.wake_keys_v1(queues, keys);
     return ended;
 end
