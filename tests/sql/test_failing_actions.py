@@ -6,9 +6,15 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
+from redrive.dead_letters import purge
 from redrive.dead_letters.campaigns import store as campaigns
 from redrive.dead_letters.campaigns.terms import Terms
+from redrive.dead_letters.edit import store as edits
+from redrive.dead_letters.edit.patch import read_patch
+from redrive.dead_letters.edit.store import Letter
+from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.groups import store as groups
+from redrive.handlers import Handlers
 from redrive.jobs import control, failing
 from redrive.rules.rows import Row, Signed
 from redrive.worker import store
@@ -20,11 +26,14 @@ from tests.factories import (
     make_jobs,
     make_worker,
     outcome,
+    redrive,
     settle,
+    silence,
     totals,
 )
 from tests.postgres import Connection, Database
 
+OPEN = "select id from redrive.dead_letters where state = 'open' order by id"
 HELD = datetime(9000, 1, 1, tzinfo=UTC)
 SIGNED = Signed(actor="ada", why="the provider is back")
 
@@ -309,6 +318,22 @@ def test_only_operators_change_failing_jobs(database: Database, role: str) -> No
             database.conn.execute(f"select redrive.{call}".encode())
 
 
+def change_dead_letters(conn: Connection, act: int) -> int:
+    """Redrive, purge or edit open dead letters; return how many are gone for good."""
+    chosen = Filter(state=("open",))
+    letters = list(edits.find(conn, chosen))
+    if act == 13:
+        redrive(conn, [one.id for one in letters[:2] if isinstance(one, Letter)])
+    elif act == 14:
+        old = purge.purgeable(conn, chosen, 0)[:1]
+        return purge.purge(conn, chosen, old, **SIGNED)
+    else:
+        patch = read_patch('[{"op": "add", "path": "/n", "value": 1}]')
+        seen = edits.preview(letters, patch, Handlers())
+        edits.edit(conn, seen, patch, handlers=Handlers(), **SIGNED)
+    return 0
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_failing_counts_equal_the_jobs_whatever_happens(
     database: Database, seed: int
@@ -321,7 +346,7 @@ def test_failing_counts_equal_the_jobs_whatever_happens(
     done = 0
 
     for _ in range(60):
-        act = chance.randrange(12)
+        act = chance.randrange(16)
         name = chance.choice(["f1", "f2"])
         if act < 3:
             make_jobs(conn, 3)
@@ -340,7 +365,9 @@ def test_failing_counts_equal_the_jobs_whatever_happens(
                     how,
                     delay=3600,
                     failure=said if how in {"retry", "dead"} else None,
-                    reason="gave_up" if how == "dead" else "snoozed",
+                    reason=chance.choice(["gave_up", "expired"])
+                    if how == "dead"
+                    else "snoozed",
                 )
             done += how in {"complete", "cancel"}
         elif act == 8:
@@ -352,7 +379,17 @@ def test_failing_counts_equal_the_jobs_whatever_happens(
             plan = campaigns.plan_retry(conn, name, actor="ada")["plan"]
             campaigns.start(conn, plan, Terms(canaries=0), **SIGNED)
             campaigns.drive(conn, plan)
-        else:
+        elif act == 11:
+            ids = database.column("select id from redrive.jobs order by id limit 1")
+            done += control.cancel(conn, ids, **SIGNED).cancelled
+        elif act == 12 and due(conn):
+            claim_one(conn, worker)
+            silence(conn, worker)
+            store.rescue(conn, 30)
+            worker = make_worker(conn)
+        elif act > 12:
+            done += change_dead_letters(conn, act)
+        if chance.random() < 0.2:
             store.fold(conn)
 
         rows = database.rows(
@@ -363,10 +400,10 @@ def test_failing_counts_equal_the_jobs_whatever_happens(
         assert {g["group"]: g["failing"] for g in found} == dict(rows)
 
     live = database.value("select count(*) from redrive.jobs")
-    dead = database.value("select count(*) from redrive.dead_letters")
-    assert live + dead + done == enqueued
+    assert live + len(database.column(OPEN)) + done == enqueued
     opened = database.rows(
-        "select fingerprint, count(*) from redrive.dead_letters group by 1"
+        "select fingerprint, count(*) from redrive.dead_letters where state = 'open'"
+        " group by 1"
     )
     found = groups.find(conn, dead=True)
     assert {g["group"]: g["open"] for g in found} == dict(opened)

@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from redrive import enqueue, enqueue_many
 from redrive.database.connections.connect import connect
+from redrive.dead_letters.groups import store as groups
 from tests.flow.harness import ROOT, Worker
 from trials.chaos.clock import COMPILER, Clock
 from trials.chaos.holding import (
@@ -56,6 +57,15 @@ WITNESS: LiteralString = """
 AS_USERS_HAVE_IT: LiteralString = """
     alter database chaos set jit = on;
     create publication everything for all tables with (publish_via_partition_root = true);
+"""
+# The failing jobs and open dead letters of each group.
+OF_ROWS: LiteralString = """
+    select r.fingerprint, sum(r.failing)::int, sum(r.dead)::int
+    from (select fingerprint, 1 as failing, 0 as dead from redrive.jobs
+          where failed_at is not null
+          union all
+          select fingerprint, 0, 1 from redrive.dead_letters where state = 'open') r
+    group by 1
 """
 BACKLOG: LiteralString = """
     insert into redrive.jobs (kind, queue, payload)
@@ -182,11 +192,17 @@ class Redrive:
         return Hold(url, seconds, cancel(url, n), commits=False)
 
     def failures(self, conn: psycopg.Connection[Any]) -> dict[str, list[Any]]:
-        """What else must be empty: effects that were not had once, jobs that no figure knows."""
+        """What else must be empty: effects that were not had once, groups whose counts are not
+        those of the rows.
+        """
         twice = conn.execute(
             "select n from effects group by n having count(*) > 1"
         ).fetchall()
-        return {"effects_twice": [n for (n,) in twice]}
+        counted = {(g["group"], g["failing"], g["open"]) for g in groups.find(conn)}
+        return {
+            "effects_twice": [n for (n,) in twice],
+            "miscounted": sorted(counted ^ {*conn.execute(OF_ROWS)}),
+        }
 
     def recorded(self, conn: psycopg.Connection[Any], n: int) -> list[tuple[Any, ...]]:
         """What is on record of a job's failures."""
