@@ -1782,6 +1782,7 @@ create function redrive.failing_v1(most int)
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set work_mem = 32MB
+    set plan_cache_mode = force_custom_plan
     set jit = off;
 grant execute on function redrive.failing_v1 to redrive_agent, redrive_operator, redrive_viewer,
     redrive_worker;

@@ -1,6 +1,7 @@
 """Causes of jobs that are retried: counts that equal the rows, and what they cost."""
 
 from datetime import UTC
+from typing import LiteralString
 
 import pytest
 
@@ -294,24 +295,57 @@ def test_a_login_that_may_not_read_failures_sees_the_figures(
     assert cause["text"].endswith("; 20 jobs are retried")
 
 
+def blocks(conn: Connection, call: LiteralString) -> int:
+    """Return the blocks that a call reads when its plan has been cached."""
+    query: LiteralString = f"select * from redrive.{call}"
+    for _ in range(8):
+        conn.execute(query)
+    explain = conn.execute(f"explain (analyze, buffers, format json) {query}")
+    plan = explain.fetchall()[0][0][0]["Plan"]
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
 def test_only_the_pages_of_failed_jobs_are_read(database: Database) -> None:
-    """Jobs that have not failed are not looked at."""
+    """Jobs that have not failed are not looked at, and no page is read for each job."""
     database.rows(
         "insert into redrive.jobs (kind, run_at, failed_at, fingerprint, streak)"
-        " select 'a.b', now() + '1 h', case when n <= 1000 then now() end,"
-        "        case when n <= 1000 then 'f' || n % 50 end, 1"
+        " select 'a.b', now() + '1 h', case when n <= 10000 then now() end,"
+        "        case when n <= 10000 then 'f' || n % 50 end, 1"
         " from generate_series(1, 60000) n"
     )
-    counts(database.conn)  # the first call also reads the catalog
-    plan = database.value(
-        "explain (analyze, buffers, format json) select redrive.failing_v1(100000)"
-    )[0]["Plan"]
+    database.rows("analyze redrive.jobs")
     pages = database.value("select pg_relation_size('redrive.jobs') / 8192")
 
-    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < pages / 2
+    assert blocks(database.conn, "failing_v1(100000)") < pages / 2
     found = counts(database.conn)
     assert len(found) == 50
-    assert set(found.values()) == {20}
+    assert set(found.values()) == {200}
+
+
+@pytest.mark.parametrize(("causes", "most"), [(50, 8_000), (3000, 40_000)])
+def test_the_oldest_failing_job_is_found_with_few_reads(
+    database: Database, causes: int, most: int
+) -> None:
+    """However many jobs fail: the failures of 1,000 of them are read."""
+    conn = database.conn
+    conn.execute(
+        "insert into redrive.jobs (kind, run_at, failed_at, fingerprint, streak)"
+        " select 'a.b', now() + n * interval '1 s', now(), 'f' || n %% %s, 1"
+        " from generate_series(1, 20000) n",
+        (causes,),
+    )
+    conn.execute(
+        "insert into redrive.failures"
+        " (job, deliveries, attempt, at, error_class, message, category, fingerprint)"
+        " select id, n, n, now() - interval '9 h' + n * interval '1 h', 'E', '',"
+        "        'transient', fingerprint"
+        " from redrive.jobs, generate_series(1, 3) n"
+    )
+    conn.execute("vacuum analyze redrive.jobs, redrive.failures")
+
+    assert blocks(conn, "oldest_retrying_v1()") < most
+    (age,) = database.column("select age_seconds from redrive.oldest_retrying_v1()")
+    assert 8 * 3600 <= age < 8 * 3600 + 600
 
 
 def test_the_largest_cause_says_when_a_job_may_die(database: Database) -> None:
