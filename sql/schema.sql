@@ -2288,13 +2288,21 @@ create function redrive.lane_of_v1(queue text, tenant text)
 
 create function redrive.lanes_v1(only_queues text[])
     returns table(queue text, priority smallint, lane smallint, due_in float8)
+    language sql security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+grant execute on function redrive.lanes_v1 to redrive_worker;
+
+create function redrive.lanes_v2(only_queues text[], after_queue text, after_priority int,
+    after_lane int, at_most int)
+    returns table(queue text, priority smallint, lane smallint, due_in float8, is_paused boolean)
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
-grant execute on function redrive.lanes_v1 to redrive_worker;
+grant execute on function redrive.lanes_v2 to redrive_worker;
 
 create function redrive.leave_out_v1(plan bigint, places int[], causes text[])
     returns int
@@ -2483,6 +2491,16 @@ create function redrive.names_used_v1()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 grant execute on function redrive.names_used_v1 to redrive_operator, redrive_viewer, redrive_worker;
+
+create function redrive.new_lanes_v1(only_queues text[])
+    returns table(queue text, priority smallint, lane smallint, due_in float8)
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off
+    set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan
+    set jit = off;
+grant execute on function redrive.new_lanes_v1 to redrive_worker;
 
 create function redrive.next_at_v1(next_at timestamptz, rate float8, burst int, n int, at
     timestamptz)

@@ -123,7 +123,7 @@ def silence(conn: Connection, worker: int, seconds: float = 3600) -> None:
 
 def lanes_of(conn: Connection) -> list[Lane]:
     """Every lane that holds a job."""
-    return [lane for lane, _ in store.lanes(conn, None)]
+    return [lane for lane, _ in store.lanes(conn, None)[0]]
 
 
 def claim(

@@ -97,6 +97,8 @@ RECIPES: dict[str, LiteralString] = {
     " true, 1)",
     "claimed_v1": "select redrive.claimed_v1(%(me)s, 0)",
     "lanes_v1": "select redrive.lanes_v1(null)",
+    "lanes_v2": "select redrive.lanes_v2(null, '', 0, 0, 1000)",
+    "new_lanes_v1": "select redrive.new_lanes_v1(null)",
     "pending_v1": "select redrive.pending_v1(null, null, '1 s')",
     "due_v1": "select redrive.due_v1(null, null)",
     "wake_slot_v1": "select redrive.wake_slot_v1('held')",

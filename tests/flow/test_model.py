@@ -165,7 +165,7 @@ class Histories(RuleBasedStateMachine):
         """Claim as a worker does. At the end of all time, a sweep is due."""
         worker = self.workers[n]
         book = self.books[worker]
-        book.replace(store.lanes(self.conn, None), 0.0, 0.0)
+        book.replace(store.lanes(self.conn, None)[0], 0.0, 0.0)
         request = book.request(worker, want, now, after=last_claim(self.conn))
         if request is None:
             return

@@ -341,3 +341,36 @@ def test_a_sweep_that_found_only_late_jobs_is_followed_by_another():
         learn(book, A, upto, now + 60)
 
         assert (book.request(1, 5, time.monotonic()).from_start is None) == is_due
+
+
+# More lanes than one look returns
+
+
+def partial(found: list[tuple[Lane, float | None]]) -> LaneBook:
+    """Return a book after a look that saw a part of the lanes."""
+    book = LaneBook(None)
+    book.continue_at = B
+    book.replace(found, 0.0, 0.001)
+    return book
+
+
+def test_a_lane_that_one_look_has_seen_is_claimed_from_when_its_job_is_due():
+    book = partial([(A, 30.0), (B, 90.0)])
+    book.replace([(URGENT, None)], 10.0, 10.001)
+    book.replace([(URGENT, None)], 20.0, 20.001)
+
+    assert book.known == {URGENT}
+    assert book.add_due(29.0) == 30.0
+    assert A not in book.request(1, 5, 29.0).lanes
+    assert book.add_due(30.0) is None, (
+        "the next look but one sees the other one in time"
+    )
+    assert A in book.request(1, 5, 30.0).lanes
+    assert B not in book.known
+
+
+def test_few_lanes_are_not_remembered_twice():
+    book = LaneBook(None)
+    book.replace([(A, 1.0)], 0.0, 0.001)
+
+    assert book.add_due(9.0) is None

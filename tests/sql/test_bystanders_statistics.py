@@ -62,7 +62,7 @@ def test_the_oldest_job_is_one_that_waits_in_its_queue(database: Database) -> No
             hours,
             job,
         )
-    lanes = [lane for lane, _ in store.lanes(conn, ["a"])]
+    lanes = [lane for lane, _ in store.lanes(conn, ["a"])[0]]
     exchange(
         conn,
         Settlements((), ()),

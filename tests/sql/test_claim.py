@@ -250,7 +250,7 @@ def test_tenants_of_a_fair_queue_take_turns(database: Database) -> None:
 def tenants_in_turn(database: Database, worker: int, queue: str) -> list[str]:
     """Whose jobs are claimed, one at a time, by a worker that knows where to look."""
     book, found = LaneBook([queue]), []
-    book.replace(store.lanes(database.conn, [queue]), 0.0, 0.0)
+    book.replace(store.lanes(database.conn, [queue])[0], 0.0, 0.0)
     for _ in range(5):
         request = book.request(worker, 1, 0.0)
         assert request is not None
@@ -295,7 +295,7 @@ def test_a_low_priority_runs_within_sixteen_claims_of_a_flood(
 def in_turn(database: Database, claims: int, want: int) -> list[list[Claimed]]:
     """What so many claims take, of a worker that knows where to look."""
     worker, book, found = make_worker(database.conn), LaneBook(["q"]), []
-    book.replace(store.lanes(database.conn, ["q"]), 0.0, 0.0)
+    book.replace(store.lanes(database.conn, ["q"])[0], 0.0, 0.0)
     for _ in range(claims):
         request = book.request(worker, want, 0.0)
         assert request is not None

@@ -47,7 +47,7 @@ LANES = "select id, lane from redrive.jobs where kind <> 'backlog' order by id"
 def next_jobs(conn: Connection, worker: int, want: int = 1) -> list[int]:
     """Return what a worker claims that looks for lanes now."""
     book = LaneBook(None)
-    book.replace(store.lanes(conn, None), 0.0, 0.0)
+    book.replace(store.lanes(conn, None)[0], 0.0, 0.0)
     request = book.request(worker, want, 0.0, after=last_claim(conn))
     assert request is not None
     return [Claimed(*row).id for row in exchange(conn, claim=request).rows()]
@@ -384,7 +384,7 @@ def test_jobs_that_came_back_and_nobody_handles_are_read_once(
         conn, store.Registration("w", "test", 60, ["backlog"], None)
     )
     book = LaneBook(None)
-    book.replace(store.lanes(conn, None), 0.0, 0.0)
+    book.replace(store.lanes(conn, None)[0], 0.0, 0.0)
     claims = []
     for _ in range(2):
         request = book.request(worker, 10, 0.0, after=last_claim(conn))
@@ -436,7 +436,7 @@ def test_a_claim_with_slots_leaves_what_needs_a_lock_to_the_next_one(
     last = make_job(conn, **options)
     rest = make_jobs(conn, 2, "plain")
     book = LaneBook(None)
-    book.replace(store.lanes(conn, None), 0.0, 0.0)
+    book.replace(store.lanes(conn, None)[0], 0.0, 0.0)
     request = book.request(make_worker(conn), 99, 0.0)
     assert request is not None
     answer = exchange(conn, claim=request)
@@ -513,7 +513,7 @@ def test_whatever_comes_back_is_claimed_first_and_once(
                 continue
             case "claim":
                 book = books.setdefault(worker, LaneBook(None))
-                book.replace(store.lanes(conn, None), 0.0, 0.0)
+                book.replace(store.lanes(conn, None)[0], 0.0, 0.0)
                 request = book.request(worker, n, 0.0, after=last_claim(conn))
                 if request is None:
                     continue

@@ -284,7 +284,7 @@ def rescue_all(session: Session, _worker: int) -> None:
 def test_lanes_and_depths_do_not_walk_a_million_jobs(backlog: dict[str, Any]) -> None:
     session = backlog["session"]
     with Cost(session) as cost:
-        found = {lane for lane, _ in store.lanes(session.conn, None)}
+        found = {lane for lane, _ in store.lanes(session.conn, None)[0]}
     assert found - {LANE[0].front} == set(LANE)
     assert (cost.full_scans, cost.blocks < 100) == (0, True)
     with Cost(session) as cost:
@@ -384,7 +384,7 @@ def test_a_look_for_lanes_walks_dead_rows_once(database: Database) -> None:
     database.rows("delete from redrive.jobs")
     make_job(conn)
     session, costs = database.session(), list[Cost]()
-    for what in ("next_lanes_v1(null, '', 0, 0, 1)", "lanes_v1(null)"):
+    for what in ("next_lanes_v1(null, '', 0, 0, 1)", "lanes_v2(null, '', 0, 0, 1000)"):
         with Cost(session) as cost:
             session.rows(f"select * from redrive.{what}")
         costs.append(cost)
@@ -392,6 +392,23 @@ def test_a_look_for_lanes_walks_dead_rows_once(database: Database) -> None:
 
     walk, look = (cost.blocks for cost in costs)
     assert 50 < walk < 1.5 * look < 2.25 * walk
+
+
+def test_the_lanes_of_new_jobs_cost_the_same_among_any_number_of_jobs(
+    database: Database,
+) -> None:
+    """They are looked for before each claim of a worker that cannot see all lanes at once."""
+    blocks = list[int]()
+    for done in (1_000, 20_000):
+        fill(database.conn, done + 1, done + 5_000)
+        database.rows("delete from redrive.jobs where id %% 2 = %s", 0)
+        make_job(database.conn, queue="new")
+        session = database.session()
+        with Cost(session) as cost:
+            assert len(store.new_lanes(session.conn, None)) == 2
+        blocks.append(cost.blocks)
+
+    assert max(blocks) < 100
 
 
 def test_a_look_for_lanes_reads_no_dead_rows_of_a_lane_with_a_claim(

@@ -11,21 +11,21 @@ from tests.postgres import Database
 from tests.sql.test_claim import LANE, NEIGHBOURS, make_neighbours
 
 
-def test_lanes_are_those_that_hold_jobs_most_urgent_first(database: Database) -> None:
+def test_lanes_are_those_that_hold_jobs(database: Database) -> None:
     make_jobs(database.conn, 3, queue="b", priority=-1)
     make_jobs(database.conn, 3, queue="a", priority=1)
     make_jobs(database.conn, 3, queue="a", priority=1, lane=2)
 
     assert lanes_of(database.conn) == [
+        Lane(1, "a", 0),
+        Lane(1, "a", 2),
         Lane(-1, "b", 0),
+    ]
+    assert [lane for lane, _ in store.lanes(database.conn, ["a"])[0]] == [
         Lane(1, "a", 0),
         Lane(1, "a", 2),
     ]
-    assert [lane for lane, _ in store.lanes(database.conn, ["a"])] == [
-        Lane(1, "a", 0),
-        Lane(1, "a", 2),
-    ]
-    assert store.lanes(database.conn, ["none"]) == []
+    assert store.lanes(database.conn, ["none"])[0] == []
 
 
 def test_a_lane_says_when_its_next_job_is_due(database: Database) -> None:
@@ -35,7 +35,7 @@ def test_a_lane_says_when_its_next_job_is_due(database: Database) -> None:
     make_job(database.conn, "a", queue="now")
     for _ in range(2):
         make_job(database.conn, "a", queue="parked", ordering_key="k")
-    found = {lane.queue: due_in for lane, due_in in store.lanes(database.conn, None)}
+    found = {lane.queue: due_in for lane, due_in in store.lanes(database.conn, None)[0]}
 
     assert 0 < found.pop("default") < 120
     assert found == {"now": None, "parked": None}
@@ -47,10 +47,29 @@ def test_the_next_job_of_a_lane_is_its_own(database: Database) -> None:
     later = "update redrive.jobs set run_at = now() + interval '1 h' where id <> 1"
     database.rows(later)
 
-    found = dict(store.lanes(database.conn, None))
+    found = dict(store.lanes(database.conn, None)[0])
     assert found.pop(LANE[0]) is None
-    assert list(found) == sorted(NEIGHBOURS)
+    assert sorted(found) == sorted(NEIGHBOURS)
     assert all(found.values())
+
+
+def test_the_lanes_of_the_newest_jobs_are_found_among_any_number(
+    database: Database,
+) -> None:
+    """Among 10,000 queues with a job each, a new one waited for the walk: up to a minute."""
+    make_jobs(database.conn, 3, queue="old")
+    make_jobs(database.conn, 1000, queue="dead")
+    make_job(database.conn, queue="new")
+    make_job(database.conn, queue="soon", delay=30)
+    make_job(database.conn, queue="later", delay=90)
+    database.rows("delete from redrive.jobs where queue = 'dead'")
+
+    found = {lane.queue: wait for lane, wait in store.new_lanes(database.conn, None)}
+    assert found["new"] <= 0 < found["soon"] <= 30
+    assert set(found) == {"new", "soon"}
+    assert [lane for lane, _ in store.new_lanes(database.conn, ["new"])] == [
+        Lane(0, "new", 0)
+    ]
 
 
 def test_a_paused_queue_has_no_lanes(database: Database) -> None:

@@ -201,27 +201,31 @@ def test_a_look_at_lanes_costs_no_more_however_many_there_are(
     database.rows("analyze redrive.jobs, redrive.names")
     scans = "select pg_stat_get_xact_numscans('redrive.jobs_due_idx'::regclass)"
 
-    database.rows(
-        "select setseed(0.5)"
-    )  # or one run in a thousand begins twelve times nearby
-    seen = set[Lane]()
-    for _ in range(12):
+    seen, place = list[Lane](), None
+    for _ in range(6):
         with database.conn.transaction():
             before = database.value(scans)
-            page = [lane for lane, _ in store.lanes(database.conn, None)]
-            assert database.value(scans) - before < 5100
-        assert len(set(page)) == len(page) == 1000
-        seen.update(page)
+            page, place = store.lanes(database.conn, None, place)
+            assert database.value(scans) - before < 4100
+        seen += [lane for lane, _ in page]
 
-    assert len(seen) > 3500, "each look begins elsewhere"
-    own = store.lanes(database.conn, ["q17", "q5999", "none"])
+    assert len(set(seen)) == len(seen) == 6000, (
+        "each look goes on where the last one ended"
+    )
+    paused = seen[-1].queue
+    database.rows("select redrive.pause_v1(%s, 'ada', 'x')", paused)
+    page, after = store.lanes(database.conn, None, seen[-3])
+    assert [lane for lane, _ in page[:2]] == [seen[-2], seen[0]]
+    assert after == seen[997], "paused lanes count, or the walk would end at them"
+
+    own = store.lanes(database.conn, ["q17", "q5999", "none"])[0]
     assert [lane.queue for lane, _ in own] == ["q17", "q5999"]
 
 
 def test_few_lanes_are_all_seen_at_every_look(database: Database) -> None:
     database.rows(FLOOD, "a", 1000)
 
-    assert len(store.lanes(database.conn, None)) == 1000
-    assert len(store.lanes(database.conn, ["q1", "q2"])) == 2
+    assert len(store.lanes(database.conn, None)[0]) == 1000
+    assert len(store.lanes(database.conn, ["q1", "q2"])[0]) == 2
     database.rows("select redrive.pause_v1('q1', 'ada', 'x')")
-    assert len(store.lanes(database.conn, ["q1", "q2"])) == 1
+    assert len(store.lanes(database.conn, ["q1", "q2"])[0]) == 1

@@ -20,7 +20,8 @@ HANDLERS = {"complete_in_transaction_v1", "first_time_v1"}
 """Functions of workers that only their handlers call, in transactions of their own."""
 
 READERS = {
-    *("advance_floors_v1", "claimed_v1", "end_left_open_v1", "health_v1", "lanes_v1")
+    *("advance_floors_v1", "claimed_v1", "end_left_open_v1", "health_v1", "lanes_v1"),
+    *("lanes_v2", "new_lanes_v1"),
 }
 """Volatile functions whose recipes lock nothing."""
 

@@ -41,7 +41,16 @@ _BEAT = (
     " from redrive.beat_v2(%s::int[], %s::int[], %s::jsonb[])"
 )
 _BEAT_ONLY = "select redrive.beat_v1(%s::int[], %s::int[], %s::jsonb[])"
-_LANES = "select queue, priority, lane, due_in from redrive.lanes_v1(%s::text[])"
+MOST_LANES = 1000
+"""Lanes that one look returns."""
+
+_LANES = (
+    "select queue, priority, lane, due_in, is_paused"
+    " from redrive.lanes_v2(%s::text[], %s, %s, %s, %s)"
+)
+_NEW_LANES = (
+    "select queue, priority, lane, due_in from redrive.new_lanes_v1(%s::text[])"
+)
 _FOLD_STEPS: tuple[LiteralString, ...] = (
     "select moved, more from redrive.fold_v1()",
     "select moved, more from redrive.fold_groups_v1()",
@@ -229,18 +238,40 @@ def known_queues(conn: Connection) -> list[str]:
 
 
 def lanes(
-    conn: Connection, queues: Sequence[str] | None
-) -> list[tuple[Lane, float | None]]:
-    """Return the lanes that hold jobs, most urgent first.
+    conn: Connection, queues: Sequence[str] | None, after: Lane | None = None
+) -> tuple[list[tuple[Lane, float | None]], Lane | None]:
+    """Return the lanes that hold jobs, from the one after `after` on.
 
-    Each has the seconds until its next job is due.
+    Each has the seconds until its next job is due. If there may be more than MOST_LANES,
+    the second value is the lane to continue after; otherwise None.
     """
-    if queues is None:
-        wanted = None
-    else:
-        wanted = list(queues)
+    place = (after.queue, after.priority, after.lane) if after else ("", 0, 0)
+    found = conn.execute(
+        _LANES, (queues and list(queues), *place, MOST_LANES), prepare=True
+    ).fetchall()
 
-    found = conn.execute(_LANES, (wanted,), prepare=True).fetchall()
+    lanes = [
+        (Lane(priority, queue, lane), due_in)
+        for queue, priority, lane, due_in, is_paused in found
+        if not is_paused
+    ]
+    if len(found) < MOST_LANES:
+        return lanes, None
+
+    queue, priority, lane, *_ = found[-1]
+    return lanes, Lane(priority, queue, lane)
+
+
+def new_lanes(
+    conn: Connection, queues: Sequence[str] | None
+) -> list[tuple[Lane, float]]:
+    """Return the lanes of the newest jobs that are due within SOON_SECONDS.
+
+    Each has the seconds until the first of these jobs is due; not above 0: it is due.
+    """
+    found = conn.execute(
+        _NEW_LANES, (queues and list(queues),), prepare=True
+    ).fetchall()
     return [
         (Lane(priority, queue, lane), due_in) for queue, priority, lane, due_in in found
     ]

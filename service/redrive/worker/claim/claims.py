@@ -8,7 +8,7 @@ from redrive.database.connections.connect import OwnConnection
 from redrive.database.connections.link import Link
 from redrive.worker import store
 from redrive.worker.claim.identity import Identity
-from redrive.worker.claim.lanes import LaneBook
+from redrive.worker.claim.lanes import COST_FACTOR, LaneBook
 from redrive.worker.held import Batch, ClaimedJob, LazyJobs, held_from
 from redrive.worker.polling import LANE_WAIT_MS, Polling
 from redrive.worker.round_trip import Answer, ClaimRequest
@@ -34,6 +34,7 @@ class Claims:
         self._claimant: int | None = None
         self._last_claim = 0
         self._cost = 0.0
+        self._may_add_at = 0.0
         self.asked_at = time.monotonic()
         """When it last asked for jobs; monotonic. Any thread may read it."""
         self.looks_for_lanes = False
@@ -81,6 +82,8 @@ class Claims:
         # the jobs of the known lanes are on their way.
         if self.looks_for_lanes and not self._lanes.known:
             self.look(conn)
+        elif self._lanes.continue_at is not None:
+            self._add_lanes(conn, now)
 
         request = self._lanes.request(
             worker,
@@ -153,7 +156,9 @@ class Claims:
         """Look for lanes that hold jobs. Raises psycopg.Error."""
         began = time.monotonic()
         before = self._lanes.known
-        found = store.lanes(conn, self._lanes.queues)
+        found, self._lanes.continue_at = store.lanes(
+            conn, self._lanes.queues, self._lanes.continue_at
+        )
         ended = time.monotonic()
 
         due_in = self._lanes.replace(found, began, ended, self._polling.others)
@@ -162,3 +167,17 @@ class Claims:
             self._polling.expect_more()
 
         self.looks_for_lanes = False
+
+    def _add_lanes(self, conn: store.Connection, now: float) -> None:
+        """Add the lanes of new jobs, and those that have become due, to a part of all.
+
+        Raises psycopg.Error.
+        """
+        if now >= self._may_add_at:
+            found = store.new_lanes(conn, self._lanes.queues)
+            ended = time.monotonic()
+            self._may_add_at = ended + COST_FACTOR * (ended - now)
+            self._lanes.add_when_due(found, now)
+            now = ended
+
+        self._polling.lanes_due(self._lanes.add_due(now))

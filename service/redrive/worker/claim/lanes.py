@@ -18,8 +18,13 @@ they would never have a turn. So one of `FRONT_SHARE` such claims in a row does 
 prefer front lanes. One of `AGING_SHARE` begins with the lane that has waited longest,
 whatever its priority. Every worker looks at each of n lanes within n * AGING_SHARE
 claims.
+
+One look returns at most MOST_LANES lanes. If there are more, each look continues where
+the last one ended. Jobs do not wait for that walk: between two looks, the worker adds
+the lanes of the newest jobs, and lanes that it has seen and that have become due since.
 """
 
+import heapq
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -56,6 +61,9 @@ MOST_FRONTS = 32
 Each of them costs a claim 2.5 microseconds. Jobs in others wait for the next look.
 """
 
+SOON_SECONDS = 60.0
+"""Lanes whose next job is due sooner than this are claimed from in time."""
+
 LATE_COMMIT = timedelta(seconds=10)
 """If a job becomes visible later than this after it was due, only a sweep finds it."""
 
@@ -85,6 +93,11 @@ class LaneBook:
         self._sweep_at = 0.0
         self._fresh_until = 0.0
         self._may_look_at = 0.0
+
+        self.continue_at: Lane | None = None
+        """Where the next look continues. None: the last one saw all lanes."""
+        # When jobs of lanes that no claim looks at are due: a heap.
+        self._soon: list[tuple[float, Lane]] = []
 
         self._ready: tuple[list[Lane], list[Place], LaneArrays] | None = None
 
@@ -133,11 +146,41 @@ class LaneBook:
         self._may_look_at = ended + max(pause, shared)
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
 
+        if self.continue_at is not None:
+            self.add_when_due(due_in.items(), began)
+
         waits = [wait for wait in due_in.values() if wait is not None]
         if waits:
             return max(0.0, min(waits))
 
         return None
+
+    def add_when_due(
+        self, found: Iterable[tuple[Lane, float | None]], began: float
+    ) -> None:
+        """Note lanes, with the seconds until the next job of each is due."""
+        for lane, wait in found:
+            if wait is not None and wait < SOON_SECONDS:
+                heapq.heappush(self._soon, (began + wait, lane))
+
+    def add_due(self, now: float) -> float | None:
+        """Claim from the lanes that have become due, too.
+
+        Returns when the next one is due; monotonic; None if none is.
+        """
+        due: list[Lane] = []
+        while self._soon and self._soon[0][0] <= now:
+            due.append(heapq.heappop(self._soon)[1])
+
+        self._seen |= dict.fromkeys(due, now)
+        new = [lane for lane in dict.fromkeys(due) if lane not in self._places]
+        if new:
+            self._ready = None
+            self._lanes = self._lanes + new
+            self._places |= dict.fromkeys(new, START)
+            self._looked |= dict.fromkeys(new, self._claims)
+
+        return self._soon[0][0] if self._soon else None
 
     def _remember(self, found: Iterable[Lane], now: float) -> None:
         """Keep these lanes, and the lanes that held jobs at the last look or since.
