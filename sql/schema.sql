@@ -1402,6 +1402,12 @@ create function redrive.chain_audit()
     set search_path = pg_catalog, pg_temp
     set jit = off;
 
+create function redrive.check_actor_v1(actor text)
+    returns void
+    language plpgsql stable security definer
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
+
 create function redrive.claim_v1(me int, queues text[], priorities smallint[], lanes smallint[],
     floors timestamptz[], floor_ids bigint[], seen bigint[], from_start boolean, want int, patience
     int default 0)
@@ -3151,6 +3157,12 @@ create function redrive.side_effects_v1(workers int[], ids bigint[], deliveries 
     set plan_cache_mode = force_generic_plan
     set jit = off;
 grant execute on function redrive.side_effects_v1 to redrive_worker;
+
+create function redrive.sign_in_method_v1(actor text)
+    returns text
+    language sql immutable
+    set search_path = pg_catalog, pg_temp
+    set jit = off;
 
 create function redrive.standing_v1(patience interval)
     returns table(queue text, seconds float8, workers int)

@@ -113,7 +113,7 @@ def test_over_http_the_owner_of_the_token_is_the_person(
 
     assert len(data_of(answer["result"]["content"][0]["text"])) == 1
     assert database.column("select actor from redrive.audit") == [
-        'agent "helper" on behalf of "vera"'
+        'agent "helper" on behalf of "token:vera"'
     ]
 
 

@@ -503,7 +503,7 @@ def test_what_the_proxy_lets_in_still_needs_our_own_form(site: Site):
     )
     assert act(client, "/change/pause?queue=default", why="x").status_code == 303
     assert site.database.row("select actor, action from redrive.audit") == (
-        "ada",
+        "proxy:ada",
         "pause",
     )
 

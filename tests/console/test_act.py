@@ -64,7 +64,7 @@ def test_each_link_acts_once_and_after_a_confirmation(site: Site, olaf: TestClie
         "Pause queue default": (PAUSED, lambda v: v == 1),
         "Start plan 1: redrive 1 dead letter": (
             "select actor from redrive.campaigns where started_at is not null",
-            lambda v: v == "olaf",
+            lambda v: v == "token:olaf",
         ),
     }
     for text, path in offered(olaf).items():

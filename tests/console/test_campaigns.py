@@ -178,7 +178,8 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
         "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
     )
     conn.execute(
-        "do $$ begin create role redrive_test_approver login in role redrive_operator;"
+        "do $$ begin create role redrive_test_approver login in role redrive_operator,"
+        " redrive_console;"
         " exception when duplicate_object then end $$"
     )
     other = make_conninfo(site.database.url, user="redrive_test_approver")
@@ -206,8 +207,8 @@ def test_a_plan_is_started_by_somebody_in_another_role(site: Site):
     assert "a typo" in seen
     assert started.headers["location"].startswith("/campaigns/1?")
     assert shown(site.database, "planned_by", "actor", "redriven") == (
-        "olaf",
-        "anna",
+        "token:olaf",
+        "token:anna",
         3,
     )
     logins.close()
@@ -416,7 +417,7 @@ def test_a_group_is_edited_after_a_look_at_the_diff(site: Site, olaf: TestClient
         "edit",
         "the importer wrote EURO",
         2,
-        "olaf",
+        "token:olaf",
     )
 
 

@@ -62,8 +62,8 @@ def test_a_group_is_redriven_after_a_look(site: Site, olaf: TestClient):
     assert {state(site, job) for job in made} == {"redriven"}
     assert site.database.row(
         "select actor, why, matched, redriven from redrive.campaigns"
-    ) == ("olaf", "the fix is out", 9, 9)
-    assert audit(site)[0] == ("olaf", "redrive", "the fix is out", 9)
+    ) == ("token:olaf", "the fix is out", 9, 9)
+    assert audit(site)[0] == ("token:olaf", "redrive", "the fix is out", 9)
 
 
 def test_a_redrive_into_the_version_that_failed_says_so(site: Site, olaf: TestClient):
@@ -159,7 +159,7 @@ def test_two_who_redrive_the_same_at_once_start_one_campaign(
     (other,) = (
         answer.json()["error"] for answer in answers if answer.status_code == 409
     )
-    assert re.fullmatch(r"campaign \d of (olaf|anna) has the same jobs.*", other)
+    assert re.fullmatch(r"campaign \d of token:(olaf|anna) has the same jobs.*", other)
     assert again.status_code == 409
     started = site.database.column(
         "select matched from redrive.campaigns where started_at < now()"
@@ -259,7 +259,7 @@ def test_a_group_is_resolved_in_a_version_and_opened_again(
     fixes = {"in": "1.4.2, 1.3.9"}
     act(olaf, "/change/resolve?group=f1", why="null amounts", **fixes)
     page = olaf.get("/groups/f1").text
-    assert "resolved in 1.3.9, 1.4.2 (0 since)</span> by olaf" in page
+    assert "resolved in 1.3.9, 1.4.2 (0 since)</span> by token:olaf" in page
     assert "null amounts" in page
     assert "/change/unresolve?group=f1" in page
     assert "resolved in 1.3.9, 1.4.2" in olaf.get("/groups?state=resolved").text
@@ -287,10 +287,10 @@ def test_a_group_is_acknowledged_and_shows_its_owner(site: Site, olaf: TestClien
 
     assert "No group matches" in olaf.get(waiting).text
     page = olaf.get("/groups/f1").text
-    assert "by olaf: on the phone" in page
+    assert "by token:olaf: on the phone" in page
     assert "Unacknowledge…" in page
     (listed,) = olaf.get("/api/v1/groups?owner=money").json()["rows"]
-    assert (listed["owner"], listed["acknowledged_by"]) == ("money", "olaf")
+    assert (listed["owner"], listed["acknowledged_by"]) == ("money", "token:olaf")
     act(olaf, "/change/unacknowledge?group=f1", why="ill")
     assert "owner money" in olaf.get(waiting).text
     assert "money" in olaf.get("/queues").text
@@ -422,7 +422,7 @@ def test_a_payload_is_revealed_once_to_who_says_why(site: Site, olaf: TestClient
     assert call.json()["payload"] == {"password": "hunter3"}
     assert "hunter2" not in olaf.get(f"/jobs/{dead}").text
     assert audit(site) == [
-        ("olaf", "reveal", "the bank asks", 1),
-        ("olaf", "reveal", "they ask again", 1),
+        ("token:olaf", "reveal", "the bank asks", 1),
+        ("token:olaf", "reveal", "they ask again", 1),
     ]
     assert "No payload of job 999 is kept." in olaf.get("/change/reveal?id=999").text

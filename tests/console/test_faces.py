@@ -155,7 +155,7 @@ class Shell(Face):
         order = Order(list(self.query.items()), more=self.more)
         words = shlex.split(VERBS[self.word].look(conn, order).shell)[1:]
         typed = words[: words.index("--why")] if "--why" in words else words
-        url = ("--database-url", self.site.database.url, "--actor", "olaf")
+        url = ("--database-url", self.site.database.url, "--actor", "token:olaf")
         return main([*typed, *url, *options])
 
     def preview(self) -> bool:
@@ -228,4 +228,4 @@ def test_a_verb_shows_first_wants_a_reason_and_is_audited(
     assert offered.act(why="the bank is back")
 
     (line, *_) = site.database.rows(lines)[len(before) :]
-    assert line == ("olaf", sample.action, "the bank is back")
+    assert line == ("token:olaf", sample.action, "the bank is back")

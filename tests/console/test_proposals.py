@@ -53,7 +53,7 @@ def test_an_edit_is_looked_at_and_started(site: Site, olaf: TestClient):
     assert site.database.value(PAYLOAD)["currency"] == "EUR"
     assert site.database.row(
         "select actor, action, why from redrive.audit order by id desc limit 1"
-    ) == ("olaf", "edit", f"proposal {number} of {NAME}: it is right")
+    ) == ("token:olaf", "edit", f"proposal {number} of {NAME}: it is right")
     assert "There is no open proposal" in olaf.get(path).text
 
 

@@ -33,8 +33,8 @@ def test_a_limit_is_set_and_removed(site: Site, olaf: TestClient):
 
     assert limits(site) == []
     assert [line[:3] for line in audit(site)] == [
-        ("olaf", "set limit", "the provider allows no more"),
-        ("olaf", "remove limit", "the new provider has none"),
+        ("token:olaf", "set limit", "the provider allows no more"),
+        ("token:olaf", "remove limit", "the new provider has none"),
     ]
 
 

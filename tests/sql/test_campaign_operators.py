@@ -1,5 +1,7 @@
 """What operators do with a campaign: pause, cancel, and approve as the second of two."""
 
+from typing import Any
+
 import psycopg
 import pytest
 
@@ -217,7 +219,11 @@ def test_one_person_behind_two_logins_is_one_person(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    "alias", ["Ada@Corp", "ada@corp\u200b", "\uff21da@corp", " ada@corp"]
+    "alias",
+    [
+        *("Ada@Corp", "ada@corp\u200b", "\uff21da@corp", " ada@corp", "\u00c1da@corp"),
+        *("\u0430da@corp", "\u0410da@corp", "ad\u03b1@c\u03bfrp"),
+    ],
 )
 def test_a_name_in_another_form_is_no_other_person(
     database: Database, alias: str
@@ -232,6 +238,86 @@ def test_a_name_in_another_form_is_no_other_person(
 
     with pytest.raises(psycopg.Error, match="so another person must start it"):
         start(database.conn, made.plan, AT_ONCE, actor=alias, why="x")
+
+
+def test_case_does_not_count_in_any_alphabet_or_locale(database: Database) -> None:
+    """A database with the locale C leaves each letter beyond ASCII as it is."""
+    upper, lower = "ÄÉØŁ БЙЖЯ ΑΛΣΩ", "äéøł бйжя αλσω"
+    query = (
+        'select redrive.person_v1(%s collate "C") = redrive.person_v1(%s collate "C")'
+    )
+
+    assert database.column(query, upper, lower) == [True]
+    assert database.column(query, "山田", "鈴木") == [False]
+
+
+WAYS = ("oidc:bo@corp", "proxy:bo@corp", "token:bo", "bo")
+
+
+@pytest.mark.parametrize("second", WAYS)
+@pytest.mark.parametrize("first", ["oidc:ada@corp", "proxy:ada", "token:ada", "ada"])
+def test_people_of_two_sign_in_methods_could_be_one_person(
+    database: Database, first: str, second: str
+) -> None:
+    """Somebody has an account of the provider, a token, and a login of the database."""
+    make_dead_letters(database.conn, 1)
+    database.rows(
+        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
+    )
+    console = login(database, "redrive_operator", "redrive_console")
+    made = plan(console, Filter(), actor=first)
+
+    if first.split(":")[:-1] == second.split(":")[:-1]:
+        start(database.conn, made.plan, AT_ONCE, actor=second, why="x")
+        return
+
+    with pytest.raises(psycopg.Error, match="another person must start it, and in the"):
+        start(database.conn, made.plan, AT_ONCE, actor=second, why="x")
+
+
+@pytest.mark.parametrize(
+    "actor",
+    [
+        *WAYS[:3],
+        "OIDC:bo@corp",
+        " oidc:bo",
+        "o\u200bidc:bo",
+        "\u043eidc:bo",
+        "oidc\uff1abo",
+    ],
+)
+def test_no_login_but_the_consoles_speaks_as_somebody_who_signed_in(
+    database: Database, actor: str
+) -> None:
+    make_dead_letters(database.conn, 1)
+    made = plan(database.conn, Filter(), actor="ada")
+    operator = login(database, "redrive_operator")
+    acts = (
+        lambda: plan(operator, Filter(), actor=actor),
+        lambda: start(operator, made.plan, AT_ONCE, actor=actor, why="x"),
+        lambda: operator.execute(
+            "select redrive.plan_retry_v1('f1', %(actor)s)", {"actor": actor}
+        ),
+        lambda: operator.execute(
+            "select redrive.pause_v1('default', %(actor)s, 'x')", {"actor": actor}
+        ),
+    )
+
+    for act in acts:
+        with pytest.raises(psycopg.Error, match="grant redrive_console to it"):
+            act()
+
+
+def login(database: Database, *roles: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """Return the session of a login that is a member of these roles alone."""
+    name = "_".join(["test", *roles])
+    database.rows(
+        f"do $$ begin create role {name} login in role {', '.join(roles)};"  # type: ignore[arg-type]
+        " exception when duplicate_object or unique_violation then null; end $$"
+    )
+    session = database.session()
+    session.conn.execute(f"set session authorization {name}")  # type: ignore[arg-type]
+    return session.conn
 
 
 def test_a_kind_needs_two_until_a_worker_says_otherwise(database: Database) -> None:

@@ -29,6 +29,7 @@ ROLES = (
     "redrive_viewer",
     "redrive_encryptor",
     "redrive_agent",
+    "redrive_console",
     "redrive_nobody",
 )
 

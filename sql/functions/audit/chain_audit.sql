@@ -18,6 +18,7 @@ begin
         raise exception using errcode = 'RD001',
             message = 'detail: more than 65536 bytes for the audit log; pass fewer ids at once';
     end if;
+    perform redrive.check_actor_v1(new.actor);
     select * into newest from redrive.audit_chain c for update;
     new.id := newest.id + 1;
     new.hash := redrive.audit_hash_v1(newest.hash, new);

@@ -31,6 +31,7 @@ declare
     names text[];
     owned text[];
 begin
+    perform redrive.check_actor_v1(actor);
     select * into f from jsonb_to_record(filter) as v(
         ids bigint[], kind text[], queue text[], reason text[], category text[],
         error_class text[], "group" text, owner text, tenant text[], environment text[], version text[],

@@ -48,16 +48,20 @@ begin
     select string_agg(a.kind, ', ' order by a.kind) into twice
     from redrive.approvals a
     where (c.planned_login = session_user or redrive.person_v1(c.planned_by) = redrive.person_v1(actor)
+           or redrive.sign_in_method_v1(c.planned_by) is distinct from redrive.sign_in_method_v1(actor)
            or c.proposed_by is not null)
       and a.kind in (select jsonb_array_elements_text(c.plan -> 'kinds'));
     if twice is not null and c.proposed_by is not null then
         raise exception using errcode = 'RD001', message = format(
             'approval: %s needs two people, and an agent is none; plan it again', twice);
     elsif twice is not null and c.planned_login <> session_user then
-        -- One person may have a token of each role, and so act by two logins.
+        -- One person may have a token of each role, and so act by two logins. Whoever signs in at the
+        -- console may have a login of the database, too, under another name.
         raise exception using errcode = 'RD001', message = format(
-            'approval: %s needs two people; %s planned this, so another person must start it',
-            twice, c.planned_by);
+            'approval: %s needs two people; %s planned this, so another person must start it, and in the same way: %s',
+            twice, c.planned_by,
+            coalesce('signed in by ' || redrive.sign_in_method_v1(c.planned_by),
+                     'with a login of the database'));
     elsif twice is not null then
         raise exception using errcode = 'RD001', message = format(
             'approval: %s needs two people; a database login other than %s must start this',

@@ -15,6 +15,7 @@ declare
     plan_id bigint;
     report jsonb;
 begin
+    perform redrive.check_actor_v1(actor);
     insert into redrive.campaigns (actor, filter, matched, state, planned_by, planned_login)
     values (plan_retry_v1.actor,
             jsonb_build_object('group', plan_retry_v1.fingerprint, 'failing', true),

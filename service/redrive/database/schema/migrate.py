@@ -58,6 +58,7 @@ ROLES = (
     "redrive_viewer",
     "redrive_encryptor",
     "redrive_agent",
+    "redrive_console",
 )
 
 UNRELEASED = (

@@ -98,7 +98,7 @@ def _agent(context: Any, person: str) -> Agent:
 
     user: Principal = context.request.state.user
 
-    return Agent(name=name, person=user.name, may_propose=user.may_change)
+    return Agent(name=name, person=user.actor, may_propose=user.may_change)
 
 
 async def serve_stdio(desk: Desk, person: str) -> None:
@@ -167,7 +167,7 @@ def _name_user(scope: Scope, user: Principal) -> None:
     # Only a program sends a bearer token. Users of a proxy are told apart by name.
     token = b"" if user.may_forge else dict(scope["headers"])[b"authorization"]
     digest = hashlib.sha256(token).hexdigest()
-    owner = AccessToken(token="", client_id=digest, scopes=[], subject=user.name)
+    owner = AccessToken(token="", client_id=digest, scopes=[], subject=user.actor)
     scope["user"] = AuthenticatedUser(owner)
 
 

@@ -106,7 +106,7 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
 
     # By name: one person may have any number of sessions.
     streams = visit.console.streams
-    place = streams.take(visit.user.name)
+    place = streams.take(visit.user.actor)
     if place is None:
         raise Refused(429, "too many pages receive live updates; close some")
 

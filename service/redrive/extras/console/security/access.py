@@ -67,12 +67,13 @@ class Principal:
     """A user who is signed in.
 
     Attributes:
-        name: name for the audit log.
+        name: name of the user, as the method of the sign-in has it.
         role: role that limits what the user may do.
         session: session that the forms of the user belong to; empty for programs.
         may_forge: True if the browser sends the credentials by itself, so that another
             site could forge a request.
         renewed: new cookie for a session in use; None if the old cookie is recent.
+        method: how the user signed in: oidc, proxy or token; "" if nobody signs in.
     """
 
     name: str
@@ -80,6 +81,12 @@ class Principal:
     session: str = ""
     may_forge: bool = True
     renewed: str | None = None
+    method: str = ""
+
+    @property
+    def actor(self) -> str:
+        """Return the name for the audit log. No method can speak as one of another."""
+        return f"{self.method}:{self.name}" if self.method else self.name
 
     @property
     def may_change(self) -> bool:
@@ -302,7 +309,7 @@ class Access:
         token = self._token(text)
         if token is None:
             raise Refused(401, "the token is unknown or was revoked")
-        return Principal(token.name, token.role, may_forge=False)
+        return Principal(token.name, token.role, may_forge=False, method="token")
 
     def _token(self, text: str) -> Token | None:
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -344,13 +351,13 @@ class Access:
         if "token" in claims:
             # A session ends with its token: the file may no longer have it.
             token = self._known_tokens().get(claims["token"])
-            return token and Principal(token.name, token.role, session)
+            return token and Principal(token.name, token.role, session, method="token")
 
         if self.provider is None:
             return None
 
         role = role_of(claims["groups"], self.provider.roles)
-        return Principal(claims["name"], role, session)
+        return Principal(claims["name"], role, session, method="oidc")
 
     def _proxied(
         self, peer: str | None, headers: Sequence[tuple[str, str]]
@@ -369,7 +376,7 @@ class Access:
         listed = _only(headers, self.proxy.groups_header) or ""
         role = role_of(_parts(listed), self.proxy.groups)
 
-        return Principal(name, role)
+        return Principal(name, role, method="proxy")
 
     # ------------------------------------------------------------------ sessions
 
@@ -419,13 +426,13 @@ class Access:
 
     def form_token(self, user: Principal) -> str:
         """Return the secret of a user's forms, which no other site knows."""
-        owner = [user.name, user.session]
+        owner = [user.actor, user.session]
         return str(self._forms.dumps(owner))
 
     def is_own_form(self, user: Principal, token: str) -> bool:
         """Return True if a form was made for this user."""
         owner = _loaded(self._forms, token)
-        return owner == [user.name, user.session]
+        return owner == [user.actor, user.session]
 
     def sign_notice(self, text: str) -> str:
         """Sign a sentence for the next page, so that no other site can set one."""

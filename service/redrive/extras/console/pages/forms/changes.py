@@ -88,7 +88,7 @@ def order(visit: Visit, fields: Mapping[str, str], why: str = "") -> Order:
     return Order(
         query=visit.query,
         why=why,
-        actor=visit.user.name,
+        actor=visit.user.actor,
         more=fields,
         handlers=handlers,
     )
