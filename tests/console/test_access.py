@@ -552,6 +552,22 @@ def test_one_session_does_not_use_up_what_another_may_ask_from_the_same_address(
     assert answers == [429] * 4
 
 
+def test_the_sessions_and_tokens_of_a_person_share_one_limit(site: Site):
+    """A person began a session for each 600 requests, and a stranger kept programs out."""
+    first, second = site.signed_in("olaf"), site.signed_in("olaf")
+    program, other = site.bearer("olaf"), site.bearer("anna")
+    stranger = site.client("198.51.100.20", authorization="Bearer guess")
+    site.app._window._most = 3
+
+    def ask(client: TestClient) -> int:
+        return client.get("/static/icon.svg").status_code
+
+    assert [ask(one) for one in (first, second, program)] == [200] * 3
+    assert [ask(one) for one in (first, second, program)] == [429] * 3
+    assert [ask(stranger) for _ in range(4)] == [200, 200, 200, 429]
+    assert ask(other) == 200
+
+
 def test_every_answer_has_its_headers(site: Site):
     client = site.signed_in("olaf")
     for path in (

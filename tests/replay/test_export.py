@@ -58,6 +58,22 @@ def test_secrets_are_kept_for_a_reason_that_the_audit_log_has(
     assert audit(database) == [("tester", "reveal", "the bank asks")]
 
 
+def test_the_token_of_a_send_is_in_no_export(
+    redrive: Redrive, database: Database
+) -> None:
+    job = make_dead_letter(database.conn, "order.book", {})
+    checkpointed(
+        database, job, {"state": "sent", "redrives": 1, "token": "s3cr3t-t0ken"}
+    )
+
+    plain = redrive("dlq", "export", str(job)).out
+    reveal = ("--reveal", "--why", "the bank asks", "--yes")
+    revealed = redrive("dlq", "export", str(job), *reveal)
+
+    assert revealed.json["checkpoint"]["data"] == {"state": "sent", "redrives": 1}
+    assert "s3cr3t" not in plain + revealed.out + redrive("job", "show", str(job)).out
+
+
 def test_nothing_is_revealed_of_a_job_that_is_purged_meanwhile(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

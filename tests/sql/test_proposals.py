@@ -169,6 +169,39 @@ def test_a_login_makes_5000_proposals_a_day_whatever_others_make(
         propose()
 
 
+def test_one_person_does_not_use_up_what_agents_of_others_may_propose(
+    database: Database, agent: Connection
+) -> None:
+    """All people of a server share its login."""
+    propose = (
+        "select redrive.propose_v1('mute', 'helper', %s, 'why', '{\"seconds\": 60}')"
+    )
+    database.rows(
+        "insert into redrive.proposals (action, proposed_by, login, why, detail)"
+        " select 'mute', redrive.agent_name_v1('agent ' || n, 'ada'), session_user, 'why', '{}'"
+        " from generate_series(1, 1000) n"
+    )
+
+    with pytest.raises(psycopg.Error, match="this person have made 1000 in a day"):
+        agent.execute(propose, ("ada",))
+    agent.execute(propose, ("bo",))
+
+
+def test_a_patch_of_an_encrypted_payload_is_not_kept_in_the_clear(
+    database: Database, agent: Connection
+) -> None:
+    job = make_dead_letter(database.conn, payload={"n": 1})
+    letters = _letters(agent)
+    database.rows(
+        "update redrive.dead_letters set payload = '{\"$redrive\": {}}' where id = %s",
+        job,
+    )
+
+    with pytest.raises(psycopg.Error, match="would be kept in the clear"):
+        proposals.propose_edit(agent, ADAS, letters, PATCH, "EURO")
+    assert database.value("select count(*) from redrive.proposals") == 0
+
+
 def test_a_proposed_edit_changes_nothing_before_a_person_starts_it_once(
     database: Database, agent: Connection
 ) -> None:

@@ -61,6 +61,11 @@ class Sending:
         return kept
 
 
+def is_sending(data: Any) -> bool:
+    """Return True if the data of a checkpoint is what `Sending` keeps."""
+    return isinstance(data, dict) and {"state", "redrives", "token"} <= data.keys()
+
+
 def token_of(job: int, checkpoint: Mapping[str, Any]) -> str | None:
     """Return the token in a job's checkpoint, a row; None if it cannot be read."""
     stored = checkpoint["data"]

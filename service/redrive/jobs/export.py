@@ -5,6 +5,7 @@ from typing import Any
 from redrive.database.rows import Connection, first_row
 from redrive.dead_letters import find
 from redrive.encryption import shown_noted, shown_payload, without_mark
+from redrive.handlers.hand_over import is_sending
 from redrive.jobs.reveal import reveal
 from redrive.rules.attempts.seeds import seed_of
 from redrive.rules.payloads.redact import redact, secret_values
@@ -118,4 +119,9 @@ def _opened(job: int, checkpoint: Fields | None) -> Row | None:
     data = shown_noted(checkpoint["data"], "checkpoint", job, delivery)
 
     # A note that does not open has no data, and is exported with the reason.
-    return {"delivery": delivery, "data": data.get("data", data)}
+    saved = data.get("data", data)
+    if is_sending(saved):
+        # A report that has this token ends the redrive.
+        saved = {name: saved[name] for name in saved if name != "token"}
+
+    return {"delivery": delivery, "data": saved}

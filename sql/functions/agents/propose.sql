@@ -3,6 +3,7 @@
 -- in:    detail: see redrive.proposals. A patch may only add, remove and replace: the other
 --        operations compare or copy values of a payload, and so could reveal them
 -- out:   the id of the proposal
+--        A patch of an encrypted payload is refused, because it would be kept in the clear
 -- errors: RD001 'patch: rule', 'seconds: rule', 'proposal: rule'
 create or replace function redrive.propose_v1(
     action text, agent text, person text, why text, detail jsonb)
@@ -13,7 +14,8 @@ set jit = off
 as $$
 #variable_conflict use_variable
 declare
-    most constant int := 5000;       -- of one login in a day
+    most constant int := 5000;        -- of one login in a day
+    most_of_one constant int := 1000;  -- of one person in a day, of all that a server's login makes
     most_bytes constant int := 16384;
     proposer text := redrive.agent_name_v1(agent, person);
     made bigint;
@@ -29,6 +31,13 @@ begin
         raise exception using errcode = 'RD001', message = format(
             'patch: must have at most %s bytes, because a person has to read it', most_bytes);
     end if;
+    if action = 'edit' and exists (
+        select from redrive.dead_letters d
+        where d.id in (select i::bigint from jsonb_array_elements_text(detail -> 'ids') i)
+          and d.payload ? '$redrive') then
+        raise exception using errcode = 'RD001',
+            message = 'patch: would be kept in the clear, and a payload is encrypted; let a person edit it';
+    end if;
     if action = 'mute' and (detail ->> 'seconds')::float8 between 1 and 31536000 is not true then
         raise exception using errcode = 'RD001',
             message = 'seconds: must lie between 1 and a year of them';
@@ -38,6 +47,12 @@ begin
        >= most then
         raise exception using errcode = 'RD001', message = format(
             'proposal: this login has made %s in a day', most);
+    end if;
+    if (select count(*) from redrive.proposals p
+        where p.login = session_user and p.created_at > clock_timestamp() - interval '1 day'
+          and split_part(p.proposed_by, '"', 4) = split_part(proposer, '"', 4)) >= most_of_one then
+        raise exception using errcode = 'RD001', message = format(
+            'proposal: the agents of this person have made %s in a day', most_of_one);
     end if;
     delete from redrive.proposals p where p.created_at < clock_timestamp() - interval '30 days';
     insert into redrive.proposals (action, proposed_by, why, detail)

@@ -139,7 +139,7 @@ def application(
         sign_ins,
         hosts=LOOPBACK_NAMES if access.everybody else None,
         unlimited=access.proxy.knows if access.proxy else _knows_nobody,
-        session=access.session,
+        person=access.person,
         stop=here.streams.end,
         trace=tracing.answered if tracing else _untraced,
     )

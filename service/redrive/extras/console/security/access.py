@@ -11,6 +11,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
@@ -322,10 +323,20 @@ class Access:
     def _known_tokens(self) -> Mapping[str, Token]:
         return self.tokens.read() if self.tokens else {}
 
-    def session(self, cookie: str | None) -> str | None:
-        """Return the session in a cookie; None if the cookie is not valid."""
+    def person(self, authorization: str, cookie: str | None) -> str | None:
+        """Return a digest of the person who has a token or a session; None for others.
+
+        All tokens and sessions of a person share their quotas.
+        """
+        scheme, _, text = authorization.partition(" ")
+        if scheme.lower() == "bearer":
+            with suppress(SettingsError):  # the page says what is wrong with the file
+                token = self._token(text.strip())
+                return token and _digest(f"token:{token.name}")
+            return None
+
         claims, _ = _dated(self._sessions, cookie, IDLE_SECONDS)
-        return claims and str(claims["session"])
+        return claims and str(claims["session"]).partition(".")[0]
 
     def _session(self, cookie: str | None) -> Principal | None:
         claims, used = _dated(self._sessions, cookie, IDLE_SECONDS)
@@ -385,7 +396,7 @@ class Access:
         token = self._token(text.strip())
         if token is None:
             return None
-        return self._begin({"token": token.hash})
+        return self._begin(f"token:{token.name}", {"token": token.hash})
 
     def sign_in_by(self, provider: Provider, name: str, groups: Collection[str]) -> str:
         """Return the cookie of a new session for a user of the provider.
@@ -402,14 +413,12 @@ class Access:
         role_of(groups, provider.roles)
         with_role = set(groups) & provider.roles.keys()
 
-        return self._begin({"name": one, "groups": sorted(with_role)})
+        return self._begin(f"oidc:{one}", {"name": one, "groups": sorted(with_role)})
 
-    def _begin(self, identity: Mapping[str, Any]) -> str:
-        # The first part stands for the person: sign-outs have a quota for each.
-        person = str(identity.get("name") or identity["token"])
-        digest = hashlib.sha256(person.encode()).hexdigest()[:16]
+    def _begin(self, person: str, identity: Mapping[str, Any]) -> str:
+        # The first part stands for the person, who has quotas.
         session = {
-            "session": f"{digest}.{token_urlsafe(16)}",
+            "session": f"{_digest(person)}.{token_urlsafe(16)}",
             "began": int(time.time()),
         }
         return str(self._sessions.dumps({**identity, **session}))
@@ -442,6 +451,10 @@ class Access:
         """Return the sentence that the previous page signed; None if it is forged."""
         text = _loaded(self._notices, signed, NOTICE_SECONDS)
         return text if isinstance(text, str) else None
+
+
+def _digest(person: str) -> str:
+    return hashlib.sha256(person.encode()).hexdigest()[:16]
 
 
 def _loaded(

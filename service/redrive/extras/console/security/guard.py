@@ -23,7 +23,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MAX_BODY_BYTES = 65_536
 BODY_SECONDS = 10.0
 REQUESTS_A_MINUTE = 600
-"""Limit per session, or per address without a session.
+"""Limit per person, or per address if nobody is signed in.
 
 Behind an Ingress, all users share an address. A proxy that signs users in must limit
 them itself.
@@ -87,7 +87,8 @@ class Guard:
         hosts: host names that requests may use; None allows any. Without a sign-in,
             another site could otherwise reach this machine by a name of its own.
         unlimited: function that returns True for the address of a trusted proxy.
-        session: function that returns the session in a cookie, or None.
+        person: function that returns the person of an authorization header and a
+            session's cookie, or None.
         stop: function that ends all streams.
         trace: function called after each response: method, page, status, seconds.
     """
@@ -100,7 +101,7 @@ class Guard:
         *,
         hosts: frozenset[str] | None = None,
         unlimited: Callable[[str], bool] = lambda _: False,
-        session: Callable[[str | None], str | None] = lambda _: None,
+        person: Callable[[str, str | None], str | None] = lambda *_: None,
         stop: Callable[[], None] = lambda: None,
         trace: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
@@ -110,7 +111,7 @@ class Guard:
         self._sign_ins = sign_ins
         self._hosts = hosts
         self._unlimited = unlimited
-        self._session = session
+        self._person = person
         self._trace = trace
         self._window = Window(REQUESTS_A_MINUTE)
 
@@ -189,7 +190,7 @@ class Guard:
         return name in self._hosts
 
     def _is_too_often(self, scope: Scope, headers: Headers) -> bool:
-        """Count the request of a session, or of an address without one."""
+        """Count the request of a person, or of an address if nobody is signed in."""
         if scope["path"] in PROBES:
             return False
 
@@ -198,10 +199,10 @@ class Guard:
             return False
 
         cookies = cookie_parser(_text(headers, b"cookie"))
-        # Only a valid cookie counts. A client could invent another for each request.
-        session = self._session(cookies.get(COOKIE))
+        # Only valid ones count. A client could invent another for each request.
+        person = self._person(_text(headers, b"authorization"), cookies.get(COOKIE))
 
-        return self._window.is_full(session or address)
+        return self._window.is_full(person or address)
 
 
 def _text(headers: Headers, name: bytes) -> str:
