@@ -1769,7 +1769,7 @@ create function redrive.expect_chore_v1(chore text, every interval)
 
 create function redrive.failing_causes_v1()
     returns table(queue text, fingerprints text[])
-    language sql stable security definer
+    language plpgsql stable security definer
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
