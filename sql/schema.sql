@@ -639,15 +639,11 @@ create table redrive.lanes (
     queue text not null,
     priority smallint not null,
     lane smallint not null,
-    full_scan_at timestamptz not null default '-infinity'::timestamptz,
-    full_scan_kinds text[],
     constraint lanes_pkey primary key (queue, priority, lane)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 
 create table redrive.limit_keys (
     name text not null,
-    next_at timestamptz not null default '2000-01-01 00:00:00+00'::timestamptz,
-    placed_at timestamptz not null default '2000-01-01 00:00:00+00'::timestamptz,
     slots_from bigint not null default 0,
     slots_seen bigint not null default 0,
     constraint limit_keys_pkey primary key (name)

@@ -36,6 +36,7 @@ stop = Path(sys.argv[2])
 with psycopg.connect(sys.argv[1], autocommit=True) as conn:
     while not stop.exists():
         enqueue(conn, "work.sync", {})
+        enqueue(conn, "work.sync", {}, ordering_key="k")
         enqueue(conn, "fail.until", {"attempt": 2})
         time.sleep(0.05)
 """
