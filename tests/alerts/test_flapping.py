@@ -415,3 +415,91 @@ def test_each_alert_that_somebody_gets_is_tried_at_its_threshold(
 
     assert sent == set(AT_THE_THRESHOLD)
     assert all("keep_firing_for" in alerts[name] for name in sent)
+
+
+def an_outage(
+    *, is_behind: Signal = lambda _: False, a_minute: int = 10, drains: bool = False
+) -> World:
+    """All attempts fail from minute 10 to 50, and then none.
+
+    Args:
+        is_behind: the breaker of the kind is open.
+        a_minute: attempts.
+        drains: no job that failed is left as soon as attempts succeed again.
+    """
+    world = World(90 * 60 // STEP)
+    well(world)
+    is_down = lambda now: 10 <= now < 50  # noqa: E731 # a figure by the minute
+    failed = summed(lambda now: a_minute if is_down(now) and not is_behind(now) else 0)
+    ended(world, summed(lambda now: 0 if is_down(now) else a_minute))
+    failing(world, failed, begins=10)
+    if drains:
+        world.put(
+            "redrive_failing_jobs",
+            lambda n: 30 if is_down(minute(world, n)) else None,
+            queue="q",
+            kind="k",
+            category="transient",
+            pod="exporter",
+        )
+    world.put(
+        "redrive_failing_behind_breaker",
+        lambda n: 1 if is_behind(minute(world, n)) else None,
+        kind="k",
+        pod="exporter",
+    )
+    return world
+
+
+def spans(
+    tool: Callable[[str], str], scratch: Path, world: World
+) -> list[tuple[float, float]]:
+    """The first and last minute of each notification of RedriveKindFailing."""
+    name = "RedriveKindFailing"
+    rules = scratch / RULES.name
+    rules.write_text(needed_rules(RULES.read_text(), [name]))
+    looks = fired(tool("promtool"), rules, world, scratch / "world.json")
+    times = [
+        t / 60 for t, alerts in looks.items() if any(a.name == name for a in alerts)
+    ]
+    found: list[tuple[float, float]] = []
+    for time in times:
+        if found and time - found[-1][1] <= STEP / 60:
+            found[-1] = found[-1][0], time
+        else:
+            found.append((time, time))
+    return found
+
+
+def test_a_breaker_that_closes_for_a_moment_makes_no_alert_about_its_kind(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    """RedriveCircuitBreakerOpen says it."""
+    world = an_outage(is_behind=lambda now: 11 <= now < 50 and now % 4 < 3)
+    assert spans(tool, tmp_path, world) == []
+
+
+def test_a_breaker_that_opens_and_closes_in_turn_is_one_notification(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    world = an_outage(is_behind=lambda now: 20 <= now < 50 and now % 20 < 8)
+    ((begins, ends),) = spans(tool, tmp_path, world)
+    assert begins == 18
+    assert 66.5 <= ends <= 67
+
+
+@pytest.mark.parametrize(
+    ("a_minute", "drains", "ends"),
+    [
+        *((10, drains, 52) for drains in (True, False)),  # half of the last 5 minutes
+        (3, False, 55),  # fewer than 20 in 5 minutes: none of these has failed
+        (3, True, 53),  # no failing job was seen for 3 minutes
+    ],
+)
+def test_an_outage_is_over_when_the_share_has_fallen_or_no_job_fails_any_more(
+    tool: Callable[[str], str], tmp_path: Path, a_minute: int, drains: bool, ends: int
+) -> None:
+    """Whichever comes first; the alert goes on for 15 minutes."""
+    world = an_outage(a_minute=a_minute, drains=drains)
+    ((_, last),) = spans(tool, tmp_path, world)
+    assert ends + 14.5 <= last <= ends + 15
