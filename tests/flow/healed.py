@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from redrive import Handlers, Heal
+from redrive import Handlers, Heal, Job
+from tests.flow.handlers import note
 
 broken = Handlers()
 mended = Handlers()
@@ -24,3 +25,14 @@ def bill_again(payload: dict[str, Any]) -> None:
 
 
 mended.handle("ship", heal=Heal())(ship)
+
+
+@broken.handle("call")
+def call(payload: dict[str, Any]) -> None:
+    raise ConnectionError("503 from hooks.example")
+
+
+@mended.handle("call", heal=Heal())
+def call_again(payload: dict[str, Any], job: Job) -> None:
+    note("start", job)
+    note("end", job)

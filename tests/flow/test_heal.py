@@ -1,6 +1,9 @@
 """Heal with real workers: a deploy that mends one of two bugs."""
 
+import time
+
 from redrive import enqueue_many
+from tests.flow import look
 from tests.flow.harness import Workers, kill, wait_for
 from tests.postgres import Database
 
@@ -64,6 +67,31 @@ def test_a_deploy_heals_what_it_mended_and_loses_three_canaries_of_the_rest(
         ("heal", "redrive", "===d3e4f5"),
     ]
     assert database.value("select bool_and(ended_at is not null) from redrive.heals")
+
+
+def test_a_deploy_retries_failing_jobs_at_once_canaries_first(
+    database: Database, workers: Workers
+) -> None:
+    """They would wait for an hour."""
+    enqueue_many(database.conn, [{"kind": "call"} for _ in range(EACH)])
+    old = workers(handlers="tests.flow.healed:broken", redrive_version="1.0")
+    failing = "select count(*) from redrive.jobs where failed_at is not null"
+    wait_for(lambda: database.value(failing) == EACH)
+    database.rows("update redrive.jobs set run_at = now() + interval '1 h'")
+    old.stop()
+
+    workers(handlers="tests.flow.healed:mended", redrive_version="1.1").wait_ready()
+    ready = time.monotonic()
+    wait_for(lambda: look.live(database) == 0)
+    print(f"{EACH} failing jobs: {time.monotonic() - ready:.1f} s after a deploy")
+
+    starts = [e.at for e in workers.ledger() if e.phase == "start"]
+    ends = [e.at for e in workers.ledger() if e.phase == "end"]
+    assert len(starts) == len(ends) == EACH
+    assert sum(at < max(ends[:3]) for at in starts) == 3
+    campaign = "select actor, state, succeeded, conditions ->> 'version' from redrive.campaigns"
+    healed = ("heal", "done", EACH, "===1.1")
+    wait_for(lambda: database.rows(campaign) == [healed])
 
 
 def test_a_heal_of_fewer_jobs_than_canaries_that_die_again_has_aborted(
