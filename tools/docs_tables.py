@@ -7,12 +7,14 @@ import json
 import re
 
 from bench import cells, costs
+from redrive.jobs.why.answer import Code
 from redrive.settings import PREFIX, Settings
 from redrive.worker import telemetry
 from tools.generated import ROOT, Files, between_marks, main
 
 SETTINGS = ROOT / "docs" / "settings.md"
 OBSERVABILITY = ROOT / "docs" / "observability.md"
+JOBS = ROOT / "docs" / "jobs.md"
 ROLES = ROOT / "docs" / "roles.md"
 PRIVILEGES = ROOT / "tests" / "sql" / "privileges.txt"
 FUNCTIONS = ROOT / "sql" / "functions"
@@ -36,6 +38,13 @@ def settings() -> str:
     for name, field in Settings.model_fields.items():
         default = "" if field.default is None else f"`{field.default}`"
         lines.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def reasons() -> str:
+    """Return the table of the reasons why a job does not run."""
+    lines = ["| code | what the text says |", "|---|---|"]
+    lines += [f"| `{code}` | {code.says} |" for code in Code]
     return "\n".join(lines) + "\n"
 
 
@@ -81,6 +90,7 @@ def files() -> Files:
     """Return the pages."""
     return {
         SETTINGS: between_marks(SETTINGS, "settings", settings()),
+        JOBS: between_marks(JOBS, "reasons", reasons()),
         ROLES: between_marks(ROLES, "granted functions", granted()),
         OBSERVABILITY: between_marks(OBSERVABILITY, "events", events()),
         CAPACITY: capacity(),

@@ -8,6 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from redrive.cli.main import cli
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.terms import Terms
+from redrive.dead_letters.filter import Filter
 from redrive.jobs.show import show
 from redrive.worker import store
 from tests.cli.conftest import Redrive
@@ -309,6 +312,28 @@ def test_why_no_worker_and_not_polled(database: Database) -> None:
         "not_polled",
         True,
     )
+
+
+def test_why_of_a_dead_letter_names_the_running_campaign_that_will_redrive_it(
+    database: Database,
+) -> None:
+    conn = database.conn
+    first, later = (make_dead_letter(conn, payload={"n": n}) for n in range(2))
+    planned = campaigns.plan(conn, Filter(), actor="ada").plan
+    assert planned is not None
+    assert why(database, later)[0] == "ended"
+
+    campaigns.start(conn, planned, Terms(canaries=1), actor="ada", why="fixed")
+    campaigns.drive(conn, planned)
+
+    code, text = why(database, later)
+    assert (code, f"; campaign {planned} will redrive it" in text) == (
+        "in_campaign",
+        True,
+    )
+    assert why(database, first)[0] != "in_campaign", "it has had its turn"
+    campaigns.pause(conn, planned, actor="ada", why="later")
+    assert why(database, later)[0] == "ended"
 
 
 def test_why_there_is_no_worker_says_who_was_there(database: Database) -> None:

@@ -13,6 +13,8 @@ from starlette.testclient import TestClient
 from redrive.cli.main import cli
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import triage
+from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.edit import store as edits
 from redrive.dead_letters.edit.patch import Patch
 from redrive.dead_letters.filter import Filter
@@ -143,6 +145,19 @@ def test_the_page_of_a_job_knows_its_steps_by_kind_and_not_by_words(site: Site):
         ("note", "off"),
     ]
     assert steps[1]["failure"]["error_class"] == "ValueError"
+
+
+def test_the_page_of_a_dead_letter_names_the_campaign_that_will_redrive_it(
+    site: Site, olaf: TestClient
+):
+    dead = make_dead_letter(site.database.conn)
+    planned = campaigns.plan(site.database.conn, Filter(), actor="ada").plan
+    assert planned is not None
+    assert "This job died after" in olaf.get(f"/jobs/{dead}").text
+
+    campaigns.start(site.database.conn, planned, Terms(), actor="ada", why="fixed")
+
+    assert f"campaign {planned} will redrive it." in olaf.get(f"/jobs/{dead}").text
 
 
 def test_each_edit_of_a_payload_is_shown_without_its_secrets(

@@ -9,6 +9,7 @@ from redrive.jobs.why.answer import (
     Around,
     Breaker,
     Code,
+    Dead,
     Head,
     Hold,
     Line,
@@ -17,6 +18,7 @@ from redrive.jobs.why.answer import (
     Why,
     Worker,
     why,
+    why_dead,
     why_queue,
 )
 from redrive.rules.instants import span
@@ -224,6 +226,20 @@ def test_a_queue_is_asked_the_same() -> None:
     assert alone is not None
     assert alone == Why(Code.NOT_POLLED, "no live worker serves queue default")
     assert why_queue("default", HERE) is None
+
+
+def test_a_dead_letter_says_what_redrives_it() -> None:
+    dead = Dead(17, "gave_up")
+
+    alone = why_dead(dead)
+    coming = why_dead(replace(dead, campaign=3))
+
+    assert alone == Why(
+        Code.ENDED, "it died: gave_up; to redrive it: redrive dlq redrive 17"
+    )
+    assert coming == Why(
+        Code.IN_CAMPAIGN, "it died: gave_up; campaign 3 will redrive it"
+    )
 
 
 @pytest.mark.parametrize(

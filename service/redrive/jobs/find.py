@@ -6,7 +6,6 @@ from typing import Any, LiteralString
 from redrive.database.rows import Connection, rows
 from redrive.encryption import MARK, shown_failure, shown_noted
 from redrive.jobs.filter import JobFilter
-from redrive.jobs.why.answer import Code, why
 from redrive.jobs.why.facts import Surroundings
 from redrive.rules.rows import Fields, Row
 
@@ -191,15 +190,8 @@ def described(row: Row, around: Surroundings, *, is_one_of_many: bool = False) -
     row["last_failure"] = _last_failure(row)
     row["worker"] = around.name(row["held_by"])
 
-    waiting = around.waiting(row, is_one_of_many=is_one_of_many)
-    answer = why(waiting, around.around)
-    is_waiting = answer.code not in {Code.RUNNING, Code.DUE}
-
-    row["why"] = answer
-    if is_waiting:
-        row["waiting_for"] = str(answer.code)
-    else:
-        row["waiting_for"] = None
+    row["why"] = around.why(row, is_one_of_many=is_one_of_many)
+    row["waiting_for"] = row["why"].waiting_for
 
     return row
 

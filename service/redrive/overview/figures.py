@@ -7,8 +7,8 @@ from typing import LiteralString
 
 from redrive.database.rows import Connection, rows
 from redrive.jobs import breakers, failing, standing
-from redrive.jobs.unhandled import unhandled
-from redrive.jobs.why.answer import Code, why_queue
+from redrive.jobs.unhandled import Unhandled, unhandled
+from redrive.jobs.why.answer import Code
 from redrive.jobs.why.facts import Surroundings
 from redrive.observability.series import read_series, read_unrecorded
 from redrive.rules.brief import counted
@@ -41,19 +41,24 @@ _DEATHS: LiteralString = """
     group by g.fingerprint"""
 
 
-def queues(conn: Connection) -> list[Row]:
-    """Return the rows of `queue ls --json`, with blockers and unhandled kinds."""
+def queues(
+    conn: Connection, unhandled_jobs: Sequence[Unhandled] | None = None
+) -> list[Row]:
+    """Return the queues, with blockers and unhandled kinds.
+
+    Args:
+        unhandled_jobs: from `unhandled`, if the caller has it already.
+    """
     found = rows(conn, _DEPTHS)
-    unhandled_jobs = unhandled(conn)
-    around = Surroundings(conn).around
+    if unhandled_jobs is None:
+        unhandled_jobs = unhandled(conn)
+
+    around = Surroundings(conn)
 
     for row in found:
         queue = row["queue"]
-        why = why_queue(queue, around)
-        row["why"] = None
-        if why is not None:
-            row["why"] = {"code": str(why.code), "text": why.text}
-
+        why = around.why_queue(queue)
+        row["why"] = why and why.fields()
         row["unhandled"] = {
             each.kind: each.jobs for each in unhandled_jobs if each.queue == queue
         }
@@ -176,7 +181,7 @@ def _of_queue(queue: Row, *, is_worked: bool) -> Iterator[str]:
     if why is None or not queue["ready"]:
         return
 
-    if is_worked or why["code"] not in {Code.NO_WORKER, Code.NOT_POLLED}:
+    if is_worked or not Code(why["code"]).is_lack_of_workers:
         yield f"{queue['queue']}: {why['text']}."
 
 

@@ -27,8 +27,7 @@ from redrive.database.rows import Connection
 from redrive.database.rows import rows as rows_of
 from redrive.jobs import names
 from redrive.jobs.unhandled import Unhandled, unhandled
-from redrive.jobs.why.answer import why_queue
-from redrive.jobs.why.facts import Surroundings
+from redrive.overview import figures
 from redrive.rules.instants import span
 from redrive.rules.rows import Fields, Row
 from redrive.verbs.declared import DECLARED
@@ -37,10 +36,6 @@ from redrive.verbs.queues import QUEUES
 if TYPE_CHECKING:
     from redrive.settings import Settings
 
-_DEPTHS: LiteralString = """
-    select queue, ready, scheduled, retrying, running, dead, paused, oldest_ready_seconds,
-           redrive.owner_of_v1(queue, null) as owner
-    from redrive.depths_v1()"""
 _FAIR: LiteralString = "select queue from redrive.shown_queues where lanes > 1"
 _LIMITED: LiteralString = "select queue, waiting from redrive.limited_v1()"
 STATES = ("ready", "scheduled", "retrying", "running", "dead")
@@ -83,19 +78,15 @@ class _Seen(NamedTuple):
 
 def _read(settings: "Settings") -> _Seen:
     with database(settings) as conn:
-        rows = rows_of(conn, _DEPTHS)
         fair = {row["queue"] for row in rows_of(conn, _FAIR)}
         limited = {row["queue"]: row["waiting"] for row in rows_of(conn, _LIMITED)}
         waiting = unhandled(conn)
-        around = Surroundings(conn).around
+        rows = figures.queues(conn, waiting)
 
     for row in rows:
         queue = row["queue"]
         row["limited"] = limited.get(queue, 0)
-        answer = why_queue(queue, around)
-        row["why"] = answer and {"code": str(answer.code), "text": answer.text}
         row["fair_by"] = "tenant" if queue in fair else None
-        row["unhandled"] = {one.kind: one.jobs for one in waiting if one.queue == queue}
 
     return _Seen(rows, waiting)
 

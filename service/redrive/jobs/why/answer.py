@@ -1,9 +1,14 @@
-"""The reason why a job does not run: one answer from the state of job and system."""
+"""The reason why a job does not run: one answer from the state of job and system.
+
+A new reason is a `Code`, the fact that it needs in `facts.py` beside this file, and an
+answer here. Lists, pages, and the table of docs/jobs.md take it from here.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Self
 
 from redrive.rules.concurrency import of_rate
 from redrive.rules.instants import ago, clock, span
@@ -30,21 +35,84 @@ _TOO_LATE = (
 
 
 class Code(StrEnum):
-    """Kinds of answers."""
+    """Kinds of answers; `says` is what the text of each says, for the docs."""
 
-    DUE = "due"
-    RUNNING = "running"
-    SCHEDULED = "scheduled"
-    RETRYING = "retrying"
-    HELD = "held"
-    QUEUE_PAUSED = "queue_paused"
-    BEHIND_KEY = "behind_key"
-    BATCH_RUNNING = "batch_running"
-    BREAKER_OPEN = "breaker_open"
-    LIMITED = "limited"
-    NO_WORKER = "no_worker"
-    NOT_POLLED = "not_polled"
-    ENDED = "ended"
+    says: str
+
+    RUNNING = (
+        "running",
+        (
+            "which worker runs the job and for how long, or that the worker fetched it and has not"
+            " started it"
+        ),
+    )
+    SCHEDULED = "scheduled", "when the job is due"
+    RETRYING = "retrying", "when the job is due, and how its last attempt failed"
+    BEHIND_KEY = (
+        "behind_key",
+        (
+            "the job's position behind its ordering key, which job is first, and what that job does;"
+            " or which dead letter [holds](order-and-fairness.md#after-a-death) the key"
+        ),
+    )
+    BATCH_RUNNING = (
+        "batch_running",
+        "the [batch](batches.md) whose end the job waits for",
+    )
+    LIMITED = (
+        "limited",
+        (
+            "the [limit](concurrency.md) that the job waits for, how much of the limit is used, and"
+            " the job's position"
+        ),
+    )
+    QUEUE_PAUSED = "queue_paused", "who paused the queue, when and why"
+    HELD = (
+        "held",
+        "who [holds the group](failures.md#before-jobs-die) of the failing job, when and why",
+    )
+    BREAKER_OPEN = (
+        "breaker_open",
+        (
+            "the breaker that its handler waits for and until when, or who holds the breaker open and"
+            " why"
+        ),
+    )
+    NO_WORKER = (
+        "no_worker",
+        "that no live worker handles the kind on this queue, and which queues have workers for it",
+    )
+    NOT_POLLED = (
+        "not_polled",
+        (
+            "that no live worker serves the queue; or that its workers have not polled for a minute or"
+            " more, and how many of their slots are busy"
+        ),
+    )
+    DUE = (
+        "due",
+        (
+            "how long the job has been due, and how many due jobs stand before it in its lane; if"
+            " there are none, what to check"
+        ),
+    )
+    IN_CAMPAIGN = (
+        "in_campaign",
+        "why the job died, and which running [campaign](campaigns.md) will redrive it",
+    )
+    ENDED = "ended", "how the job ended; if it died, what redrives it"
+
+    def __new__(cls, value: str, says: str) -> Self:
+        """Return a code with what its text says."""
+        code = str.__new__(cls, value)
+        code._value_ = value
+        code.says = says
+        return code
+
+    @property
+    def is_lack_of_workers(self) -> bool:
+        """Return True if it says no more than that no worker is there."""
+        return self in {Code.NO_WORKER, Code.NOT_POLLED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +121,17 @@ class Why:
 
     code: Code
     text: str
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Return what a live job waits for; None if it runs or only waits its turn."""
+        if self.code in {Code.RUNNING, Code.DUE}:
+            return None
+        return str(self.code)
+
+    def fields(self) -> dict[str, str]:
+        """Return the answer as JSON has it."""
+        return {"code": str(self.code), "text": self.text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +258,34 @@ class Waiting:
     batch: int | None = None
     line: Line | None = None
     hold_of_group: Pause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """An open dead letter, and its reason.
+
+    `over`: why its retries ended, if its window did it. `campaign`: the running
+    campaign that will redrive it.
+    """
+
+    job: int
+    reason: str
+    over: str | None = None
+    campaign: int | None = None
+
+
+def why_dead(dead: Dead) -> Why:
+    """Say why a job died, and what redrives it."""
+    cause = dead.reason
+    if dead.over:
+        cause += f", because {dead.over}"
+
+    if dead.campaign is not None:
+        coming = f"campaign {dead.campaign} will redrive it"
+        return Why(Code.IN_CAMPAIGN, f"it died: {cause}; {coming}")
+
+    remedy = f"to redrive it: redrive dlq redrive {dead.job}"
+    return Why(Code.ENDED, f"it died: {cause}; {remedy}")
 
 
 def why(job: Waiting, around: Around) -> Why:

@@ -1,4 +1,7 @@
-"""Surroundings of jobs: pauses, breakers, workers, and the jobs ahead of one."""
+"""The facts that `answer.py` answers from: what is around a job, and the answer.
+
+For a live job these are pauses, breakers, workers, and the jobs ahead of it.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -9,13 +12,19 @@ from redrive.jobs.why.answer import (
     MOST_AHEAD,
     Around,
     Breaker,
+    Dead,
     Head,
     Hold,
     Line,
     Pause,
     Waiting,
+    Why,
     Worker,
+    why,
+    why_dead,
+    why_queue,
 )
+from redrive.rules.attempts.plan import why_over
 from redrive.rules.rows import Fields
 
 _PAUSES: LiteralString = """
@@ -78,6 +87,8 @@ _LINE: LiteralString = """
     select name, place, used, concurrency, rate from redrive.limit_line_v1(array[%s::bigint])"""
 
 
+_CAMPAIGN: LiteralString = "select campaign from redrive.in_campaign_v1(array[%s])"
+
 SILENT: Fields = {"slots": 0, "asked": None, "running": {}}
 """Defaults for a worker that reports nothing about its jobs."""
 
@@ -98,12 +109,20 @@ class Surroundings:
             return None
         return self._names.get(worker, str(worker))
 
-    def waiting(self, row: Fields, *, is_one_of_many: bool = False) -> Waiting:
-        """Return a live job, from a row of `find`, in the form that `why` takes.
+    def why(self, row: Fields, *, is_one_of_many: bool = False) -> Why:
+        """Return the reason why a live job, a row of `find`, does not run.
 
-        This includes the jobs before it. For one of many, the due jobs ahead of it are
-        not counted, because a list does not show that number.
+        For one of many, the due jobs ahead of it are not counted, because a list does
+        not show that number.
         """
+        return why(self._waiting(row, is_one_of_many=is_one_of_many), self.around)
+
+    def why_queue(self, queue: str) -> Why | None:
+        """Return the reason why no job of a queue runs; None if no obstacle is known."""
+        return why_queue(queue, self.around)
+
+    def _waiting(self, row: Fields, *, is_one_of_many: bool) -> Waiting:
+        """Return a live job with the jobs before it, in the form that `why` takes."""
         hold, head = self._of_its_key(row)
         is_due = row["state"] == "ready"
         is_parked = row["run_at"] is None and row["state"] != "retrying"
@@ -214,6 +233,17 @@ class Surroundings:
         """Return the limit that the job waits for, if it waits for one."""
         found = self._conn.execute(_LINE, (row["id"],)).fetchone()
         return found and Line(*found)
+
+
+def why_letter(conn: Connection, letter: Fields) -> Why:
+    """Return why an open dead letter died, and what redrives it."""
+    dead = Dead(
+        job=letter["id"],
+        reason=letter["reason"],
+        over=why_over(letter["failures"]),
+        campaign=value(conn, _CAMPAIGN, letter["id"]),
+    )
+    return why_dead(dead)
 
 
 def _around(conn: Connection, workers: Sequence[Fields]) -> Around:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 
-from redrive.jobs.show import StepKind
+from redrive.jobs.story import StepKind
+from redrive.jobs.why.answer import Code
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.brief import counted
 from redrive.rules.instants import duration
@@ -28,9 +29,13 @@ _SHOWN_BY_LETTER = {StepKind.EDIT, StepKind.NOTE}
 
 def headline(job: Row, letter: Row | None) -> str:
     """Return a job's state in one sentence."""
-    if job["state"] == "dead" and letter is not None:
+    why = job["why"]
+    # Another reason than the end itself says what comes next.
+    is_over = why["code"] == Code.ENDED
+    if is_over and job["state"] == "dead" and letter is not None:
         return _died(letter)
-    text = job["why"]["text"]
+
+    text = why["text"]
     return f"{text[:1].upper()}{text[1:]}."
 
 
