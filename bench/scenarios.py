@@ -22,7 +22,8 @@ from bench.server import Server
 from bench.session import Session, SystemFailed, session
 from bench.systems import System
 from redrive.database.connections.connect import OwnConnection, connect
-from redrive.dead_letters.campaigns.store import STEP_SIZE, plan, start
+from redrive.dead_letters.campaigns.drive import STEP_SIZE
+from redrive.dead_letters.campaigns.store import plan, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.worker import store

@@ -3184,7 +3184,7 @@ create function redrive.stats_v1(max_age interval)
     set jit = off;
 grant execute on function redrive.stats_v1 to redrive_operator, redrive_viewer, redrive_worker;
 
-create function redrive.step_campaign_v1(campaign bigint, step int, state text, feed int, fed_at
+create function redrive.step_campaign_v1(campaign bigint, step int, state text, feed int, first_turn
     float8, said text, late_before float8 default null::float8, held_since float8 default
     null::float8)
     returns int

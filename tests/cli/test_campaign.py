@@ -6,8 +6,8 @@ import pytest
 
 from redrive.cli.main import main
 from redrive.cli.support.exits import Exit
-from redrive.dead_letters.campaigns import store as campaign
-from redrive.dead_letters.campaigns.store import drive
+from redrive.dead_letters.campaigns import drive as driver
+from redrive.dead_letters.campaigns.drive import drive
 from redrive.worker.store import retire
 from tests.cli.conftest import Redrive
 from tests.factories import (
@@ -270,7 +270,7 @@ def test_without_a_worker_it_is_left_to_those_that_come(
 ) -> None:
     """It waited for its canaries for ever, where nobody could run them."""
     make_dead_letters(database.conn, 5)
-    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(driver, "PATIENCE_SECONDS", 0.5)
     narrowed = ["--all", "--canaries", "2", "--why", "x", "--yes", "--json"]
     capsys.readouterr()
     code = main(["dlq", "redrive", *narrowed, "--database-url", database.url])

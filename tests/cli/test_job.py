@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from redrive.cli.main import cli
 from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.drive import drive
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.jobs.show import show
@@ -324,7 +325,7 @@ def test_why_of_a_dead_letter_names_the_running_campaign_that_will_redrive_it(
     assert why(database, later)[0] == "ended"
 
     campaigns.start(conn, planned, Terms(canaries=1), actor="ada", why="fixed")
-    campaigns.drive(conn, planned)
+    drive(conn, planned)
 
     code, text = why(database, later)
     assert (code, f"; campaign {planned} will redrive it" in text) == (

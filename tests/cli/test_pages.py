@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from redrive.cli.main import main
-from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns import drive
 from tests import pages
 from tests.factories import (
     claim_one,
@@ -150,7 +150,7 @@ def test_commands(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRIVE_DATABASE_URL", database.url)
     monkeypatch.setenv("EDITOR", "true")
-    monkeypatch.setattr(campaign, "PATIENCE_SECONDS", 0.5)  # no worker is here
+    monkeypatch.setattr(drive, "PATIENCE_SECONDS", 0.5)  # no worker is here
     for name in ("dead.jsonl", "stdin", "jobs.jsonl"):
         Path(name).touch()
     for words in commands(page):

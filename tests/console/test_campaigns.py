@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from starlette.testclient import TestClient
 
 from redrive.database.connections.address import Address
-from redrive.dead_letters.campaigns.store import drive_all, plan
+from redrive.dead_letters.campaigns.drive import drive_all
+from redrive.dead_letters.campaigns.store import plan
 from redrive.dead_letters.filter import Filter
 from redrive.extras.console import streams
 from redrive.extras.console.app import application

@@ -13,6 +13,7 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 
 from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.drive import drive_all
 from redrive.worker import store
 from tests.console.conftest import Site, act, csrf
 from tests.factories import (
@@ -56,7 +57,7 @@ def test_a_group_is_redriven_after_a_look(site: Site, olaf: TestClient):
     assert "Redrive 9 open dead letters" in page.text
     assert "redrive dlq redrive --group f1 --why ..." in page.text
     told = said(olaf, answer)
-    campaign.drive_all(site.database.conn)
+    drive_all(site.database.conn)
 
     assert told == "Campaign 1 has started; workers redrive 9 dead letters."
     assert {state(site, job) for job in made} == {"redriven"}
@@ -115,7 +116,7 @@ def test_what_died_after_the_look_is_not_meant(site: Site, olaf: TestClient):
 
     form = {"csrf": csrf(olaf), "why": "the fix is out", "seen": "3"}
     olaf.post(action[1].replace("&amp;", "&"), data=form)
-    campaign.drive_all(site.database.conn)
+    drive_all(site.database.conn)
 
     assert {state(site, job) for job in late} == {"open"}
     assert site.database.value("select redriven from redrive.campaigns") == 3
@@ -393,7 +394,7 @@ def test_many_go_after_their_canaries(site: Site, olaf: TestClient):
         in page
     )
     assert "workers redrive 120 dead letters" in said(olaf, done)
-    campaign.drive_all(site.database.conn)
+    drive_all(site.database.conn)
     assert site.database.value("select count(*) from redrive.jobs") == 3
 
 

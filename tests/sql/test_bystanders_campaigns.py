@@ -5,7 +5,8 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaigns.store import cancel, drive, plan, start
+from redrive.dead_letters.campaigns.drive import drive
+from redrive.dead_letters.campaigns.store import cancel, plan, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.worker.round_trip import Lane

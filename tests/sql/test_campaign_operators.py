@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from redrive.dead_letters.campaigns import store as campaigns
-from redrive.dead_letters.campaigns.store import drive, plan, start
+from redrive.dead_letters.campaigns.drive import drive, watch
+from redrive.dead_letters.campaigns.store import plan, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from tests.factories import (
@@ -159,7 +160,7 @@ def test_a_viewer_lists_and_watches(database: Database) -> None:
     make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
     viewer = database.connect("redrive_viewer")
-    watched = campaigns.watch(viewer, campaign, every=0.0)
+    watched = watch(viewer, campaign, every=0.0)
 
     assert [next(watched)["state"] for _ in range(2)] == ["waiting", "waiting"]
     assert [found["campaign"] for found in campaigns.find(viewer)] == [campaign]
@@ -171,7 +172,7 @@ def test_an_operator_waits_for_workers_who_take_the_steps(database: Database) ->
     campaign = started(database.conn)
     operator = database.session()
     operator.rows("set session authorization redrive_operator")
-    watched = campaigns.watch(operator.conn, campaign, every=0.0)
+    watched = watch(operator.conn, campaign, every=0.0)
 
     assert [next(watched)["state"] for _ in range(2)] == ["waiting", "waiting"]
     drive(database.conn, campaign)

@@ -10,8 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from redrive.dead_letters.campaigns import drive as driver
 from redrive.dead_letters.campaigns import store as campaigns
-from redrive.dead_letters.campaigns.store import drive, plan, show, start
+from redrive.dead_letters.campaigns.drive import drive, drive_all
+from redrive.dead_letters.campaigns.store import plan, show, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
@@ -404,9 +406,9 @@ def test_an_error_stops_no_other_campaign_and_none_is_lost(
             msg = f"fault of {campaign}"
             raise psycopg.DataError(msg)
 
-    monkeypatch.setattr(campaigns, "drive", fail)
+    monkeypatch.setattr(driver, "drive", fail)
     with pytest.raises(psycopg.DataError, match=f"fault of {made[0]}") as error:
-        campaigns.drive_all(database.conn)
+        drive_all(database.conn)
 
     assert tried == made
     assert error.value.__notes__ == [f"and after it: fault of {made[2]}"]
@@ -635,6 +637,18 @@ def test_only_breakers_and_versions_of_its_own_kinds_count(database: Database) -
     assert seen == {"book": ([], ["1"]), "mail": (["smtp"], ["1", "2"])}
 
 
+@pytest.mark.parametrize(("share", "window"), [(0.01, 1000), (0.1, 100), (0.5, 100)])
+def test_a_window_is_large_enough_for_ten_deaths(
+    database: Database, share: float, window: int
+) -> None:
+    make_dead_letter(database.conn)
+    campaign = started(database.conn, terms=Terms(abort_share=share))
+
+    looked = database.value("select redrive.look_at_campaign_v1(%s)", campaign)
+
+    assert looked["window"] == window
+
+
 def test_an_outage_of_a_dependency_holds_it_until_the_breaker_closes(
     database: Database,
 ) -> None:
@@ -729,7 +743,7 @@ def test_a_version_that_cannot_be_read_aborts_it_and_says_so(
     make_dead_letters(database.conn, 2)
     make_worker(database.conn, ttl=600.0)
     unreadable = started(database.conn, terms=Terms(version="latest"))
-    campaigns.drive_all(database.conn)
+    drive_all(database.conn)
 
     assert counts(database.conn, unreadable)[:2] == ("aborted", 0)
     assert "'latest'" in state_of(database.conn, unreadable)["said"]

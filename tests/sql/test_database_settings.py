@@ -11,6 +11,7 @@ from psycopg import sql
 
 from redrive.database.connections.link import Link
 from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.drive import drive, drive_all
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.enqueue import enqueue, enqueue_many
@@ -109,11 +110,11 @@ def test_a_job_is_enqueued_claimed_settled_and_redriven(
         assert made.plan is not None
         terms = Terms(rate=100.0, canaries=0)
         campaign.start(conn, made.plan, terms, actor="ada", why="fixed")
-        campaign.drive(conn, made.plan)
+        drive(conn, made.plan)
         store.advance_floors(conn)
         for chore, (_, do) in CHORES.items():
             assert do(conn) is not NotImplemented, chore
-        campaign.drive_all(conn)
+        drive_all(conn)
         assert store.rescue(conn, 3600).workers == 0
     with link.use() as conn:
         assert store.retire(conn, worker).is_over

@@ -11,7 +11,8 @@ import pytest
 
 from redrive.database.connections.connect import connect
 from redrive.database.schema.migrate import LOCK_KEY, installed, latest, migrate
-from redrive.dead_letters.campaigns.store import cancel, drive, plan, start_alone
+from redrive.dead_letters.campaigns.drive import drive
+from redrive.dead_letters.campaigns.store import cancel, plan, start_alone
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.errors import SchemaError

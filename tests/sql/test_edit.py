@@ -7,7 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.dead_letters.campaigns.store import drive, pause, plan, start
+from redrive.dead_letters.campaigns.drive import drive
+from redrive.dead_letters.campaigns.store import pause, plan, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from tests.factories import (

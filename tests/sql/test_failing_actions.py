@@ -8,6 +8,7 @@ import pytest
 
 from redrive.dead_letters import purge
 from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns.drive import drive
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.edit import store as edits
 from redrive.dead_letters.edit.patch import read_patch
@@ -53,13 +54,13 @@ def retry(conn: Connection, terms: Terms = Terms()) -> int:  # noqa: B008 # it i
     """Start a retry of the group f1; return its campaign."""
     plan = campaigns.plan_retry(conn, "f1", actor="ada")["plan"]
     campaigns.start(conn, plan, terms, **SIGNED)
-    campaigns.drive(conn, plan)
+    drive(conn, plan)
     return plan
 
 
 def shown(conn: Connection, campaign: int) -> Row:
     """Return a campaign after its next step."""
-    campaigns.drive(conn, campaign)
+    drive(conn, campaign)
     found = campaigns.show(conn, campaign)
     assert found
     return found
@@ -123,7 +124,7 @@ def test_a_retry_leaves_out_jobs_that_were_tried_since_the_plan(
     database.rows("update redrive.jobs set run_at = now() where id = %s", second)
     complete(conn, worker, claim_one(conn, worker))
     campaigns.start(conn, plan, Terms(canaries=0), **SIGNED)
-    campaigns.drive(conn, plan)
+    drive(conn, plan)
 
     assert database.column(
         "select id from redrive.jobs where run_at <= clock_timestamp()"
@@ -378,7 +379,7 @@ def test_failing_counts_equal_the_jobs_whatever_happens(
         elif act == 10 and failing.ids(conn, name):
             plan = campaigns.plan_retry(conn, name, actor="ada")["plan"]
             campaigns.start(conn, plan, Terms(canaries=0), **SIGNED)
-            campaigns.drive(conn, plan)
+            drive(conn, plan)
         elif act == 11:
             ids = database.column("select id from redrive.jobs order by id limit 1")
             done += control.cancel(conn, ids, **SIGNED).cancelled

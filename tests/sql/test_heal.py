@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from redrive import Handlers, Heal
-from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns import heal as healer
+from redrive.dead_letters.campaigns.drive import drive
+from redrive.dead_letters.campaigns.heal import healing, retry_fixed
 from redrive.dead_letters.campaigns.obstacles import Allow
 from redrive.dead_letters.campaigns.pace import is_version
-from redrive.dead_letters.campaigns.store import drive, plan, start
+from redrive.dead_letters.campaigns.store import plan, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
@@ -49,7 +51,7 @@ def deploy(conn: Connection, version: str, *before: int, heals: bool = True) -> 
 
 
 def heal(conn: Connection) -> None:
-    assert campaigns.heal(conn, time.monotonic() + 30) is None
+    assert healer.heal(conn, time.monotonic() + 30) is None
 
 
 def dead(conn: Connection, version: str = "1.0", **what: Any) -> int:
@@ -117,7 +119,7 @@ def test_a_look_says_what_is_to_be_tried_and_of_the_others_why_not(
     )
 
     def why() -> dict[str, str | None]:
-        return {group["group"]: group["why"] for group in campaigns.healing(conn)}
+        return {group["group"]: group["why"] for group in healing(conn)}
 
     assert set(why().values()) == {"no_policy"}
     old = deploy(conn, "1.0", heals=False)
@@ -407,12 +409,12 @@ def test_a_resolved_group_retries_its_held_jobs_when_all_workers_have_the_fix(
     store.fold(conn)
     old = deploy(conn, "1.0", heals=False)
     new = deploy(conn, "1.1", heals=False)
-    campaigns.retry_fixed(conn)
+    retry_fixed(conn)
     assert database.rows(CAMPAIGNS) == []
 
     store.retire(conn, old)
-    campaigns.retry_fixed(conn)
-    campaigns.retry_fixed(conn)
+    retry_fixed(conn)
+    retry_fixed(conn)
     ((number, _),) = database.rows(CAMPAIGNS)
     drive(conn, number)
     assert due(database) == jobs[:3]
@@ -444,7 +446,7 @@ def test_a_fix_that_fixes_nothing_costs_three_attempts_and_the_others_stay_held(
     resolve(conn, "f1", ["1.1"], actor="ada", why="fixed")
     store.fold(conn)
     new = deploy(conn, "1.1", heals=False)
-    campaigns.retry_fixed(conn)
+    retry_fixed(conn)
     ((number, _),) = database.rows(CAMPAIGNS)
     drive(conn, number)
     failed = failure(category="transient", detail={"version": "1.1"})
@@ -454,7 +456,7 @@ def test_a_fix_that_fixes_nothing_costs_three_attempts_and_the_others_stay_held(
     store.hold_failing(conn)
     store.fold(conn)
     judge(conn)
-    campaigns.retry_fixed(conn)
+    retry_fixed(conn)
 
     assert database.rows(CAMPAIGNS) == [(number, "aborted")]
     assert database.value("select sum(attempt) from redrive.jobs") == 12

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from redrive.dead_letters.campaigns.store import look, plan
+from redrive.dead_letters.campaigns.store import plan, preview
 from redrive.dead_letters.edit import store as edit
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.find import find, ids
@@ -70,7 +70,7 @@ def test_who_asks_for_a_group_reads_that_group_alone(database: Database) -> None
         "edit": lambda: list(edit.find(session.conn, chosen)),
         "purge": lambda: purgeable(session.conn, chosen, 0),
         "plan": lambda: plan(session.conn, chosen, actor=None).matched,
-        "look": lambda: look(session.conn, chosen, 0)[0].matched,
+        "preview": lambda: preview(session.conn, chosen, 0)[0].matched,
     }
 
     for name, ask in asked.items():

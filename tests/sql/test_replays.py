@@ -7,8 +7,9 @@ from typing import Any, LiteralString
 
 import pytest
 
+from redrive.dead_letters.campaigns.drive import drive
 from redrive.dead_letters.campaigns.obstacles import OBSTACLES, Allow
-from redrive.dead_letters.campaigns.store import drive, plan, show, start
+from redrive.dead_letters.campaigns.store import plan, show, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import show as letter

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 from redrive import Handlers
 from redrive.dead_letters.campaigns import unfit
-from redrive.dead_letters.campaigns.store import cancel, drive, plan, show, start
+from redrive.dead_letters.campaigns.drive import drive
+from redrive.dead_letters.campaigns.store import cancel, plan, show, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.campaigns.unfit import fault, leave_out
 from redrive.dead_letters.filter import Filter

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.drive import drive
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.edit import store as edits
 from redrive.dead_letters.filter import Filter
@@ -273,7 +274,7 @@ def _carry_on(
         error_class=again.error.error_class, message="'total'", fingerprint=again.group
     )
     for n in range(rounds):
-        campaign.drive(conn, number)
+        drive(conn, number)
         conn.execute("update redrive.jobs set run_at = now() where run_at > now()")
         jobs = claim(conn, worker, CHUNK)
         if kind == "report.render":
@@ -284,7 +285,7 @@ def _carry_on(
             "update redrive.campaigns set fed_at = fed_at - interval '4 s' where id = %s",
             (number,),
         )
-    campaign.drive(conn, number)
+    drive(conn, number)
 
 
 def _hold_up(conn: Connection) -> None:

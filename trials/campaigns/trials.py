@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from redrive.database.embedded import EmbeddedPostgres
-from redrive.dead_letters.campaigns import store as campaigns
+from redrive.dead_letters.campaigns import drive as driver
+from redrive.dead_letters.campaigns.drive import drive, drive_all
 from redrive.dead_letters.campaigns.pace import GOING, exposure
-from redrive.dead_letters.campaigns.store import drive, drive_all, plan, show, start
+from redrive.dead_letters.campaigns.store import plan, show, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from tests.factories import claim, complete, let_die, make_dead_letters, make_worker
@@ -46,7 +47,7 @@ def known(conn: Connection, campaign: int) -> dict[str, Any]:
 
 def drive_until_killed(url: str, campaign: int, told: Pipe) -> None:
     """Take steps as whoever is alive does; say so after the first."""
-    campaigns.STEP_SIZE = STEP_SIZE
+    driver.STEP_SIZE = STEP_SIZE
     with connect(url) as conn:
         drive(conn, campaign)
         told.send(True)

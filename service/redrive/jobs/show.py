@@ -14,6 +14,7 @@ from redrive.jobs.history import ended
 from redrive.jobs.story import deaths_of, lines_of, story
 from redrive.jobs.why.answer import Code, Why
 from redrive.jobs.why.facts import why_letter
+from redrive.rules.attempts.plan import why_over
 from redrive.rules.payloads.redact import redact, secret_values
 from redrive.rules.rows import Fields, Row
 
@@ -178,7 +179,7 @@ def _died(conn: Connection, letter: Fields, death: Fields) -> Row:
     state = _STATES.get((death["state"], death["outcome"]), "completed")
     why = _ended(f"it has ended: {state}")
     if state == "dead":
-        why = why_letter(conn, letter).fields()
+        why = why_letter(conn, letter, why_over(letter["failures"])).fields()
 
     same = {name: letter[name] for name in _SAME_FIELDS}
     failure = {name: letter[name] for name in ("error_class", "message", "category")}

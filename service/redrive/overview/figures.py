@@ -7,9 +7,8 @@ from typing import LiteralString
 
 from redrive.database.rows import Connection, rows
 from redrive.jobs import breakers, failing, standing
-from redrive.jobs.unhandled import Unhandled, unhandled
+from redrive.jobs.queues import queues
 from redrive.jobs.why.answer import Code
-from redrive.jobs.why.facts import Surroundings
 from redrive.observability.series import read_series, read_unrecorded
 from redrive.rules.brief import counted
 from redrive.rules.rows import Row
@@ -18,12 +17,6 @@ from redrive.rules.trend import compared
 
 MOST_KINDS = 3
 """Most names that one sentence lists."""
-
-_DEPTHS: LiteralString = """
-    select queue, ready, scheduled, retrying, running, dead, paused,
-           oldest_ready_seconds,
-           redrive.owner_of_v1(queue, null) as owner
-    from redrive.depths_v1()"""
 
 MOST_OF_A_STEP = 500
 """Count no more dead letters of a step, because a taller bar tells nothing new."""
@@ -39,31 +32,6 @@ _DEATHS: LiteralString = """
               and d.died_at < s.start + %(step)s::interval
             limit %(most)s) few) c
     group by g.fingerprint"""
-
-
-def queues(
-    conn: Connection, unhandled_jobs: Sequence[Unhandled] | None = None
-) -> list[Row]:
-    """Return the queues, with blockers and unhandled kinds.
-
-    Args:
-        unhandled_jobs: from `unhandled`, if the caller has it already.
-    """
-    found = rows(conn, _DEPTHS)
-    if unhandled_jobs is None:
-        unhandled_jobs = unhandled(conn)
-
-    around = Surroundings(conn)
-
-    for row in found:
-        queue = row["queue"]
-        why = around.why_queue(queue)
-        row["why"] = why and why.fields()
-        row["unhandled"] = {
-            each.kind: each.jobs for each in unhandled_jobs if each.queue == queue
-        }
-
-    return found
 
 
 def growth(conn: Connection) -> list[float]:

@@ -6,18 +6,6 @@ MOST_CANARIES = 1000
 LEAST_RATE, MOST_RATE = 1e-9, 1e9
 """Limits of a campaign's rate; start_campaign has the same."""
 
-CAUSES = {
-    "no_policy": "no live worker of its kind says both heal= and a version",
-    "approval": "two people decide on its kind",
-    "rollout": "not all workers of its kind run {version} yet",
-    "newer": "first seen after {version} came",
-    "over": "{version} has had its turn",
-    "same_version": "it has died in {version}",
-    "muted": "it is muted",
-    "paused": "somebody has paused its campaign",
-}
-"""Reasons why a group is not redriven."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heal:
@@ -47,10 +35,3 @@ class Heal:
                 f" jobs a second, not {rate!r}"
             )
             raise ValueError(msg)
-
-
-def worded(cause: str | None, version: str | None) -> str:
-    """Return a sentence that says whether a group is redriven, or why not."""
-    if cause:
-        return CAUSES[cause].format(version=version)
-    return f"to be tried with {version}"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.drive import drive_if_allowed
 from redrive.dead_letters.campaigns.pace import GOING, State
 from redrive.jobs.standing import alive
 from redrive.rules.rows import Row
@@ -39,7 +40,7 @@ def driven(conn: Connection, number: int) -> Row:
     give_up_at = time.monotonic() + DRIVE_SECONDS
     found = found_in(conn, number)
     while time.monotonic() < give_up_at:
-        step = campaign.drive_if_allowed(conn, number)
+        step = drive_if_allowed(conn, number)
         found = found_in(conn, number)
         if step is None:
             # Workers take it. Do not wait if there are none, or if they gave a reason to wait.

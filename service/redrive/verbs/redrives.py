@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from redrive.database.rows import Connection, column, value
 from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.drive import drive_to_end
 from redrive.dead_letters.campaigns.obstacles import stays
 from redrive.dead_letters.campaigns.pace import CANARIES, State, exposure, total_rate
 from redrive.dead_letters.campaigns.store import Plan
@@ -116,7 +117,7 @@ def _looked_at(conn: Connection, order: Order, chosen: Filter) -> tuple[Plan, in
     """Return what a plan would hold, and how many of its dead letters were examined."""
     most, allow = most_redrives(order.more), allow_of(order.more, chosen)
     if order.most is not None:
-        return campaign.look(conn, _all(chosen), MOST, most, allow)
+        return campaign.preview(conn, _all(chosen), MOST, most, allow)
 
     seen = campaign.plan(conn, chosen, actor=None, max_redrives=most, allow=allow)
     return seen, seen.matched
@@ -267,7 +268,7 @@ def _redrive(opening: Opening, order: Order) -> Done:
         begin(conn, plan, terms, order)
         others = _others(conn, terms, made.kinds)
         if order.advance:
-            done = campaign.feed(conn, plan, progress=order.advance)
+            done = drive_to_end(conn, plan, progress=order.advance)
         else:
             done = driven(conn, plan)
 

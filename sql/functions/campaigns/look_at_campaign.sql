@@ -23,7 +23,7 @@ declare
     waiting int;
     unbegun int;
     released_at timestamptz;   -- the first of these
-    in_window int;         -- as redrive.dead_letters.campaigns.pace.window
+    in_window int;         -- successive releases that are judged together
     windows int[];         -- the windows in which jobs died again
     its_kinds text[];
     its_breakers text[];
@@ -38,6 +38,7 @@ begin
         return null;
     end if;
     is_retry := c.filter ? 'failing';
+    -- Allow ten deaths in a window at least, because a few may be chance.
     in_window := greatest(100, ceil(10 / c.abort_share));
     with ended as materialized (
         select j.n, coalesce(d.outcome, 'cancelled') as outcome
@@ -97,7 +98,7 @@ begin
         'unclaimed', waiting, 'unbegun', unbegun,
         'unbegun_for', coalesce(extract(epoch from clock_timestamp() - released_at)::float8, 0),
         'fed', c.round_fed, 'ended', c.round_ended, 'dead', c.round_dead,
-        'window_dead', c.window_dead, 'fed_at', extract(epoch from c.fed_at)::float8,
+        'window', in_window, 'window_dead', c.window_dead, 'fed_at', extract(epoch from c.fed_at)::float8,
         'active_at', extract(epoch from c.active_at)::float8,
         'now', extract(epoch from clock_timestamp())::float8,
         'kinds', cardinality(its_kinds), 'kind_rates', redrive.redrive_rates_v1(its_kinds),

@@ -1,8 +1,8 @@
 -- step_campaign: carry out what was decided after a look: release jobs, and store the new state.
 -- in:    step: the number of the step that was looked at
 --        feed: how many dead letters, or failing jobs, to process
---        fed_at: the time until which the rate is used up after this step. The first job is due
---        `feed` turns before that time, or now if now is later
+--        first_turn: when the first job is due, or now if now is later; the others follow at the
+--        rate. Without jobs: the time until which the rate is used up
 --        said: why the campaign is in this state
 --        late_before: how late other jobs were when the campaign began
 --        held_since: since when the campaign waits because other jobs are later now
@@ -16,7 +16,7 @@
 -- The release of a job and its mark in the campaign commit together. If the worker is killed at any
 -- moment, the next worker continues where this one ended.
 create or replace function redrive.step_campaign_v1(
-    campaign bigint, step int, state text, feed int, fed_at float8, said text,
+    campaign bigint, step int, state text, feed int, first_turn float8, said text,
     late_before float8 default null, held_since float8 default null)
 returns int
 language plpgsql security definer
@@ -39,8 +39,7 @@ declare
     fed int := 0;
     causes jsonb := '{}';
     looked int := 0;
-    used_up timestamptz := to_timestamp(step_campaign_v1.fed_at);
-    first_turn timestamptz;
+    begins timestamptz := to_timestamp(step_campaign_v1.first_turn);
 begin
     -- 1. Lock the campaign, and the end of the audit log if this step ends the campaign.
     select * into c from redrive.campaigns o
@@ -108,16 +107,14 @@ begin
         end if;
         -- 4. Release the jobs, and mark each dead letter in the campaign.
         -- Read the clock after the locks: the time spent waiting for them is not made up for.
-        first_turn := greatest(
-            clock_timestamp(), used_up - coalesce(feed / c.rate, 0) * interval '1 s');
-        used_up := first_turn + coalesce(feed / c.rate, 0) * interval '1 s';
+        begins := greatest(clock_timestamp(), begins);
         if is_retry then
             select array_agg(r.id), array_agg(r.blocked) into done, blocks
-            from redrive.retry_now_v1(ids, c.id, c.rate, first_turn) r;
+            from redrive.retry_now_v1(ids, c.id, c.rate, begins) r;
         else
             select array_agg(r.id), array_agg(r.blocked) into done, blocks
             from redrive.redrive_v1(
-                coalesce(ids, '{}'), c.id, c.rate, first_turn, c.max_redrives, false) r;
+                coalesce(ids, '{}'), c.id, c.rate, begins, c.max_redrives, false) r;
         end if;
         with verdict as materialized (
             select v.id, v.blocked from unnest(done, blocks) as v(id, blocked)),
@@ -146,7 +143,7 @@ begin
     update redrive.campaigns o
     set step = o.step + 1, state = step_campaign_v1.state, said = step_campaign_v1.said,
         place = o.place + looked, round_fed = o.round_fed + fed,
-        fed_at = used_up,
+        fed_at = begins + coalesce(feed / c.rate, 0) * interval '1 s',
         late_before = coalesce(step_campaign_v1.late_before, o.late_before),
         held_since = to_timestamp(step_campaign_v1.held_since), active_at = clock_timestamp(),
         ended_at = case when step_campaign_v1.state in ('aborted', 'done')

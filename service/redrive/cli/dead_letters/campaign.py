@@ -26,6 +26,7 @@ from redrive.cli.support.output import (
 from redrive.cli.support.terminal import progress
 from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
+from redrive.dead_letters.campaigns import drive
 from redrive.dead_letters.campaigns import store as campaigns
 from redrive.dead_letters.campaigns.pace import State
 from redrive.rules.rows import Row
@@ -255,7 +256,7 @@ def follow(conn: Connection, known: Row, *, emits: bool = True) -> Row:
     ended = 0
 
     with progress(f"campaign {which}", known["matched"]) as advance:
-        for seen in campaigns.watch(conn, which):
+        for seen in drive.watch(conn, which):
             if emits and wants_json() and seen != latest:
                 emit(seen)
 

@@ -5,8 +5,7 @@ import click
 from redrive.cli.support.options import conn_options, json_option
 from redrive.cli.support.output import listing
 from redrive.database.rows import Connection
-from redrive.dead_letters.campaigns.store import healing
-from redrive.rules.heal import worded
+from redrive.dead_letters.campaigns.heal import healing, worded
 from redrive.rules.rows import Row
 
 COLUMNS = ("group", "kind", "failing", "open", "version", "why")

@@ -26,8 +26,8 @@ from redrive.cli.support.verbs import (
 from redrive.database.rows import Connection
 from redrive.database.rows import rows as rows_of
 from redrive.jobs import names
+from redrive.jobs.queues import queues
 from redrive.jobs.unhandled import Unhandled, unhandled
-from redrive.overview import figures
 from redrive.rules.instants import span
 from redrive.rules.rows import Fields, Row
 from redrive.verbs.declared import DECLARED
@@ -81,7 +81,7 @@ def _read(settings: "Settings") -> _Seen:
         fair = {row["queue"] for row in rows_of(conn, _FAIR)}
         limited = {row["queue"]: row["waiting"] for row in rows_of(conn, _LIMITED)}
         waiting = unhandled(conn)
-        rows = figures.queues(conn, waiting)
+        rows = queues(conn, waiting)
 
     for row in rows:
         queue = row["queue"]

@@ -1,4 +1,7 @@
-"""The next step of a campaign: how many jobs to release, or why to wait or abort.
+"""The pace of a campaign: how many jobs its next step releases, or why it waits or aborts.
+
+The numbers stand below. `look_at_campaign` reads what `Seen` holds, and `step_campaign`
+carries out a `Step`; change these only if a decision needs another fact.
 
 A rate is a schedule. Each job has its own time, and no job is released before its time.
 So no second exceeds the rate, even if a step is late. The numbers of released jobs in
@@ -18,15 +21,12 @@ MIN_ENDED = 10
 """After the canaries, the share of failures is judged only from this many ended jobs.
 """
 
-WINDOW = 100
-"""Number of successive releases that are judged together.
+WINDOW_SHARES = 2
+"""At most this many times the allowed share of a window may die again.
 
-At most twice the allowed share of them may die again. A job that has not ended counts
-as a success.
+A window is a number of successive releases; a job in it that has not ended counts as a
+success.
 """
-
-WINDOW_ALLOWED = 10
-"""The window is large enough to allow this many deaths, because a few may be chance."""
 
 AHEAD_SECONDS = 1.0
 """With a rate, a step releases the jobs that are due within this time.
@@ -104,7 +104,8 @@ class Seen:
             since the first of them was released.
         fed: released jobs since the campaign was started or resumed. `ended` and
             `dead`: how many ended or died since then.
-        window_dead: the most deaths in one window; see `window`.
+        window: how many successive releases are judged together, as look_at_campaign
+            counts them. `window_dead`: the most deaths in one window.
         fed_at: instant until which the rate is used up; the next job is not due before.
             None = nothing was released yet.
         active_at: instant of its latest step.
@@ -133,6 +134,7 @@ class Seen:
     fed: int = 0
     ended: int = 0
     dead: int = 0
+    window: int = 100
     window_dead: int = 0
     now: float = 0.0
     fed_at: float | None = None
@@ -191,12 +193,16 @@ class Seen:
 class Step:
     """Decision about a campaign: the number of releases, the new state and its reason.
 
-    `late_before` is set by the campaign's first step.
+    Attributes:
+        feed: number of releases.
+        first_turn: when the first release is due; the others follow at the rate. If
+            there is none, until when the rate is used up.
+        late_before: set by the campaign's first step.
     """
 
     state: State
     feed: int = 0
-    fed_at: float | None = None
+    first_turn: float | None = None
     said: str | None = None
     late_before: float | None = None
     held_since: float | None = None
@@ -215,21 +221,10 @@ class Step:
 
         return after == before
 
-    def at_most(self, feed: int, rate: float | None) -> "Step":
-        """Return the step with at most `feed` releases; the others stay due."""
-        left = max(self.feed - feed, 0)
-        fed_at = self.fed_at
-
-        # The releases that are left out do not use up the rate.
-        if fed_at is not None and rate:
-            fed_at -= left / rate
-
-        return replace(self, feed=self.feed - left, fed_at=fed_at)
-
 
 def next_step(seen: Seen) -> Step:
     """Decide the next step of a campaign."""
-    stay = Step(state=seen.state, feed=0, fed_at=seen.fed_at, said=seen.said)
+    stay = Step(seen.state, first_turn=seen.fed_at, said=seen.said)
     if seen.state not in GOING:
         return stay
     if seen.place >= seen.matched and not seen.in_flight:
@@ -245,13 +240,13 @@ def next_step(seen: Seen) -> Step:
     if _delays_others(seen):
         return _held(seen, stay)
 
-    feed, fed_at = _feed(seen)
+    feed, first_turn = _feed(seen)
     late_before = None if seen.fed else seen.others_late
 
     return Step(
         state=_phase(seen),
         feed=feed,
-        fed_at=fed_at,
+        first_turn=first_turn,
         said=_idle_canaries(seen),
         late_before=late_before,
     )
@@ -307,13 +302,6 @@ def _held(seen: Seen, stay: Step) -> Step:
 
 def _lateness(seen: Seen) -> str:
     return f"a ready job of its queues has waited for {seen.others_late:.0f} s"
-
-
-def window(abort_share: float) -> int:
-    """Return how many jobs in a row are judged together; look_at_campaign uses the
-    same.
-    """
-    return max(WINDOW, math.ceil(WINDOW_ALLOWED / abort_share))
 
 
 def total_rate(kind_rates: Mapping[str, float], kinds: int) -> float | None:
@@ -386,9 +374,8 @@ def _fault(seen: Seen) -> str | None:
     if seen.dead > share * _base(seen):
         return _too_many(seen)
 
-    in_a_row = window(share)
-    if seen.window_dead > 2 * share * in_a_row:
-        return f"{seen.window_dead} of {in_a_row} in a row {seen.again}"
+    if seen.window_dead > WINDOW_SHARES * share * seen.window:
+        return f"{seen.window_dead} of {seen.window} in a row {seen.again}"
 
     return _flapping(seen)
 
@@ -474,7 +461,7 @@ def _wrong_version(seen: Seen) -> str | None:
 
 
 def _feed(seen: Seen) -> tuple[int, float]:
-    """Return how many jobs to release, and until when they use up the rate."""
+    """Return how many jobs to release, and when the first of them is due."""
     left = seen.matched - seen.place
     room = max(min(_room(seen), left), 0)
     rate = seen.rate
@@ -482,11 +469,9 @@ def _feed(seen: Seen) -> tuple[int, float]:
         return room, seen.now
 
     fed_at = _fed_until(seen, rate)
-    due = _due(seen, rate, fed_at)
-    feed = max(min(room, due), 0)
+    feed = max(min(room, _due(seen, rate, fed_at)), 0)
 
-    first_turn = _first_turn(seen, fed_at, rate)
-    return feed, first_turn + feed / rate
+    return feed, _first_turn(seen, fed_at, rate)
 
 
 def _due(seen: Seen, rate: float, fed_at: float) -> int:

@@ -1,45 +1,24 @@
-"""Campaigns: planned redrives that live in the database.
+"""Campaigns: planned redrives that live in the database; plan, start, show and stop them.
 
-Any live worker or client drives them.
+Any live worker or client drives them; see `drive.py` beside this file.
 """
 
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import LiteralString
 
-import msgspec
-import psycopg
 from psycopg.types.json import Jsonb
 
-from redrive.database.rows import Connection, column, first_row, rows, value
-from redrive.dead_letters.campaigns import pace as rules
+from redrive.database.rows import Connection, first_row, rows, value
 from redrive.dead_letters.campaigns.obstacles import Allow
-from redrive.dead_letters.campaigns.pace import GOING, Seen, State, Step, total_rate
+from redrive.dead_letters.campaigns.pace import total_rate
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.groups import store as groups
-from redrive.dead_letters.groups.fixes import is_fixed
 from redrive.dead_letters.reveal import reveal
 from redrive.errors import Busy
 from redrive.rules.rows import Row
 
 MAX_REDRIVES = 5
-STEP_SIZE = 500
-"""Dead letters that one transaction processes."""
-
-REFUSED = "RD001"
-"""SQLSTATE of a request that a rule of the database refuses."""
-
-PATIENCE_SECONDS = 30.0
-"""How long `feed` waits for a worker to run the released jobs."""
-FEED_SECONDS = 0.2
-"""Seconds between two checks while a client waits in `feed`."""
-
-STEPS_SECONDS = 1.0
-"""How long the chore takes steps in one go; other chores share its connection."""
-
-
 NOTHING_MORE = Allow()
 
 
@@ -131,7 +110,7 @@ def is_retry(found: Row) -> bool:
 _PLAN: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
 
 
-def look(
+def preview(
     conn: Connection,
     chosen: Filter,
     most: int,
@@ -231,182 +210,6 @@ def start_alone(
         start(conn, plan_id, terms, actor=actor, why=why)
 
 
-def drive(conn: Connection, campaign: int) -> Step | None:
-    """Take the next step of a campaign.
-
-    Returns None if it is over or another driver is at it. A kill at any moment loses
-    nothing: a step is one statement, and the next driver sees its result.
-    """
-    found = value(conn, "select redrive.look_at_campaign_v1(%s)::text", campaign)
-    if found is None:
-        return None
-
-    seen = msgspec.json.decode(found, type=Seen)
-    step = _next_step(seen)
-    if step.feed == 0 and step.stands_as(seen):
-        return step
-
-    try:
-        # A transaction stays short. What is left of the step is due in the next one.
-        bounded = step.at_most(STEP_SIZE, seen.rate)
-        is_taken = _take(conn, campaign, seen.step, bounded)
-    except psycopg.Error as error:
-        if error.sqlstate != REFUSED:
-            raise
-
-        # A dead letter may no longer be enqueued, if a rule was tightened since it died.
-        step = Step(
-            state=State.ABORTED,
-            feed=0,
-            fed_at=seen.fed_at,
-            said=error.diag.message_primary,
-        )
-        is_taken = _take(conn, campaign, seen.step, step)
-
-    return step if is_taken else None
-
-
-def drive_if_allowed(conn: Connection, campaign: int) -> Step | None:
-    """Take the next step if this login may act as a worker; otherwise, workers take it."""
-    try:
-        return drive(conn, campaign)
-    except psycopg.errors.InsufficientPrivilege:
-        return None
-
-
-def _next_step(seen: Seen) -> Step:
-    """Decide the next step; abort a campaign whose terms no worker can read."""
-    try:
-        return rules.next_step(seen)
-    except ValueError as error:
-        return Step(
-            state=State.ABORTED,
-            feed=0,
-            fed_at=seen.fed_at,
-            said=f"a term is not valid: {error}",
-        )
-
-
-def _take(conn: Connection, campaign: int, number: int, step: Step) -> bool:
-    """Take a step; return False if another driver took one first."""
-    fed = value(
-        conn,
-        "select redrive.step_campaign_v1(%s, %s, %s, %s, %s::float8, %s, %s::float8, %s::float8)",
-        campaign,
-        number,
-        step.state.value,
-        step.feed,
-        step.fed_at,
-        step.said,
-        step.late_before,
-        step.held_since,
-    )
-    return fed is not None
-
-
-def heal(conn: Connection, end: float) -> psycopg.Error | None:
-    """Plan and start campaigns for groups that a new version may have fixed.
-
-    Groups are handled one by one until monotonic `end`. Returns an error if there was
-    one; it stops no campaign.
-    """
-    statement: LiteralString = "select redrive.heal_v1(%s, %s::float8)"
-    is_healing = True
-
-    try:
-        while is_healing:
-            found = value(conn, statement, MAX_REDRIVES, rules.ABORT_SHARE)
-            is_healing = found and time.monotonic() < end
-    except psycopg.Error as error:
-        return error
-
-    return None
-
-
-def retry_fixed(conn: Connection) -> None:
-    """Retry the failing jobs of resolved groups once all workers have the fix."""
-    for group in rows(conn, "select * from redrive.fixed_v1()"):
-        versions = group["versions"]
-        if versions and all(is_fixed(one, group["fixed_in"]) for one in versions):
-            why = f"all workers have the fix: {', '.join(versions)}"
-            conn.execute(
-                "select redrive.retry_fixed_v1(%s, %s, %s, %s::float8)",
-                (group["fingerprint"], why, rules.CANARIES, rules.ABORT_SHARE),
-            )
-
-
-def healing(conn: Connection) -> list[Row]:
-    """List the open groups of bugs and invalid payloads, and groups whose jobs fail.
-
-    Each says whether heal tries it, or why not.
-    """
-    return rows(
-        conn,
-        'select h.fingerprint as "group", h.kind, h.category, h.open,'
-        " (select count(*) from redrive.jobs j"
-        "  where j.fingerprint = h.fingerprint and j.failed_at is not null) as failing,"
-        " h.first_seen, h.version, h.canaries, h.max_rate, h.cause is null as heals,"
-        " h.cause as why from redrive.healing_v1(null) h"
-        " order by h.cause is not null, h.open desc, h.fingerprint",
-    )
-
-
-def drive_all(conn: Connection) -> bool:
-    """Take the next steps of all campaigns, for about a second.
-
-    Returns whether a campaign releases jobs: its next step is due soon.
-
-    Raises:
-        psycopg.Error: the first error, with the others as notes. An error stops no
-            other campaign.
-    """
-    end = time.monotonic() + STEPS_SECONDS
-    trouble = heal(conn, end)
-    errors = [] if trouble is None else [trouble]
-
-    is_releasing = False
-    going = column(conn, "select redrive.live_campaigns_v1()")
-
-    while going and time.monotonic() < end:
-        steps: dict[int, Step | None] = {}
-        for campaign in going:
-            steps[campaign] = _try_step(conn, campaign, errors)
-
-        is_releasing |= any(
-            s is not None and s.state in rules.RELEASING for s in steps.values()
-        )
-        going = [campaign for campaign, step in steps.items() if _has_more(step)]
-
-    _raise_first(errors)
-    return is_releasing
-
-
-def _try_step(
-    conn: Connection, campaign: int, errors: list[psycopg.Error]
-) -> Step | None:
-    try:
-        return drive(conn, campaign)
-    except psycopg.Error as error:
-        errors.append(error)
-        return None
-
-
-def _has_more(step: Step | None) -> bool:
-    """Return True if a driver should take the next step at once."""
-    return step is not None and step.feed > STEP_SIZE
-
-
-def _raise_first(errors: list[psycopg.Error]) -> None:
-    if not errors:
-        return
-
-    first, *others = errors
-    for error in others:
-        first.add_note(f"and after it: {error}")
-
-    raise first
-
-
 _SHOWN: LiteralString = """
     select c.id as campaign, c.state, c.matched, c.redriven, c.succeeded, c.dead_again,
            c.cancelled, greatest(c.matched - c.place, 0) as waiting,
@@ -446,50 +249,6 @@ def _shown(row: Row) -> Row:
     return row
 
 
-def feed(
-    conn: Connection, campaign: int, *, progress: Callable[[int], None] = lambda _: None
-) -> Row:
-    """Wait until every dead letter of a campaign is processed, or it stops.
-
-    A login that may act as a worker drives it meanwhile. If nothing moves for
-    `PATIENCE_SECONDS`, for example because no worker is up, this returns, and workers
-    drive the campaign later.
-
-    Args:
-        progress: called with the number of dead letters processed since the last call.
-    """
-    found = _known(conn, campaign)
-    processed = 0
-    moved_at = time.monotonic()
-
-    while _is_going(found) and time.monotonic() < moved_at + PATIENCE_SECONDS:
-        step = drive_if_allowed(conn, campaign)
-        # Without a release, only the workers can change something.
-        if step is None or not step.feed:
-            time.sleep(FEED_SECONDS)
-
-        before = found
-        found = _known(conn, campaign)
-        if found != before:
-            moved_at = time.monotonic()
-
-        now = found["matched"] - found["waiting"]
-        progress(now - processed)
-        processed = now
-
-    return found
-
-
-def _is_going(found: Row) -> bool:
-    return bool(found["waiting"]) and found["state"] in GOING
-
-
-def _known(conn: Connection, campaign: int) -> Row:
-    found = show(conn, campaign)
-    assert found is not None  # noqa: S101 # it was started, and is kept for longer than this takes
-    return found
-
-
 def pause(conn: Connection, campaign: int, *, actor: str, why: str) -> None:
     """Pause a campaign: it puts no dead letter back until it is resumed."""
     conn.execute("select redrive.pause_campaign_v1(%s, %s, %s)", (campaign, actor, why))
@@ -507,30 +266,3 @@ def cancel(conn: Connection, campaign: int, *, actor: str, why: str) -> int:
     return value(
         conn, "select redrive.cancel_campaign_v1(%s, %s, %s)", campaign, actor, why
     )
-
-
-def watch(conn: Connection, campaign: int, *, every: float = 1.0) -> Iterator[Row]:
-    """Yield a campaign's progress until it is over or stops by itself.
-
-    A login that may act as a worker drives it meanwhile.
-
-    The last value has nothing in flight and nothing left to put back.
-
-    Args:
-        every: seconds between two steps.
-    """
-    while (found := show(conn, campaign)) is not None:
-        yield found
-        if _stands(found):
-            return
-
-        step = drive_if_allowed(conn, campaign)
-        if not _has_more(step):
-            time.sleep(every)
-
-
-def _stands(found: Row) -> bool:
-    """Return True if the campaign is at rest: no job of it runs or waits."""
-    if found["state"] in {State.PAUSED, State.PLANNED}:
-        return True
-    return found["state"] not in GOING and not found["in_flight"]

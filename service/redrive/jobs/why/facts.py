@@ -24,7 +24,6 @@ from redrive.jobs.why.answer import (
     why_dead,
     why_queue,
 )
-from redrive.rules.attempts.plan import why_over
 from redrive.rules.rows import Fields
 
 _PAUSES: LiteralString = """
@@ -235,15 +234,15 @@ class Surroundings:
         return found and Line(*found)
 
 
-def why_letter(conn: Connection, letter: Fields) -> Why:
-    """Return why an open dead letter died, and what redrives it."""
-    dead = Dead(
-        job=letter["id"],
-        reason=letter["reason"],
-        over=why_over(letter["failures"]),
-        campaign=value(conn, _CAMPAIGN, letter["id"]),
-    )
-    return why_dead(dead)
+def why_letter(conn: Connection, letter: Fields, over: str | None) -> Why:
+    """Return why an open dead letter died, and what redrives it.
+
+    Args:
+        over: from `why_over`.
+    """
+    job = letter["id"]
+    campaign = value(conn, _CAMPAIGN, job)
+    return why_dead(Dead(job, letter["reason"], over, campaign))
 
 
 def _around(conn: Connection, workers: Sequence[Fields]) -> Around:

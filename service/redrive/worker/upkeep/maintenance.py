@@ -18,7 +18,8 @@ from typing import NamedTuple
 import psycopg
 
 from redrive.database.connections.link import GuestLink, Link
-from redrive.dead_letters.campaigns import store as campaign
+from redrive.dead_letters.campaigns.drive import drive_all
+from redrive.dead_letters.campaigns.heal import retry_fixed
 from redrive.dead_letters.groups import store as groups
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
@@ -65,7 +66,7 @@ TIMES = "times"
 
 def _tend_failing(conn: store.Connection) -> None:
     """Retry failing jobs whose cause is fixed, and hold the jobs of held groups."""
-    campaign.retry_fixed(conn)
+    retry_fixed(conn)
     store.hold_failing(conn)
 
 
@@ -227,7 +228,7 @@ class Maintenance:
             self._attempt(CAMPAIGN, *chore)
 
     def _drive(self, conn: store.Connection) -> None:
-        self._is_releasing = campaign.drive_all(conn)
+        self._is_releasing = drive_all(conn)
 
     def _do_all(self, now: float) -> None:
         if self.schedules:

@@ -13,8 +13,8 @@ from redrive.extras.console.pages.time_series.curves import Sums, curves, sums
 from redrive.extras.console.pages.time_series.marks import marks_of
 from redrive.extras.console.pages.time_series.spans import of_page, span_of
 from redrive.extras.console.state import SignedIn, Visit
+from redrive.jobs.queues import queues as read_queues
 from redrive.jobs.running import running
-from redrive.overview import figures
 from redrive.rules.rows import Row
 from redrive.verbs.query import command
 from redrive.verbs.refusal import Missing
@@ -58,7 +58,7 @@ def show_queue(visit: SignedIn, queue: str) -> Response:
     span = span_of(visit)
 
     with visit.reading() as conn:
-        found = figures.queues(conn)
+        found = read_queues(conn)
         held = next((row for row in found if row["queue"] == one.name), None)
         values = _values(conn, span, one)
 

@@ -20,6 +20,7 @@ from redrive.extras.console.pages.time_series.marks import marks_of, sentence_be
 from redrive.extras.console.pages.time_series.spans import of_page, span_of
 from redrive.extras.console.state import SignedIn, Visit
 from redrive.jobs import breakers, limits, schedules, workers
+from redrive.jobs.queues import queues as read_queues
 from redrive.jobs.running import of_workers
 from redrive.overview import figures
 from redrive.rules.rows import Row
@@ -90,7 +91,7 @@ def _causes(conn: Connection, span: Span) -> list[Row]:
 def list_queues(visit: SignedIn) -> Response:
     """List the queues, their jobs and why nothing runs."""
     with visit.reading() as conn:
-        queues = figures.queues(conn)
+        queues = read_queues(conn)
 
     shell = command(("queue", "ls"))
     return visit.page("queues.html", queues=queues, shell=shell)

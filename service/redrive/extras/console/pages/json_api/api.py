@@ -44,11 +44,11 @@ from redrive.jobs import breakers, failing, limits, schedules, workers
 from redrive.jobs.filter import JobFilter
 from redrive.jobs.find import listed
 from redrive.jobs.page import page as page_of_jobs
+from redrive.jobs.queues import queues as read_queues
 from redrive.jobs.show import show as show_any_job
 from redrive.observability.marks import read_marks
 from redrive.observability.series import each_point, now_of, shortest
 from redrive.observability.series import listed as listed_point
-from redrive.overview import figures
 from redrive.rules.marks import mark_row
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.rows import Row
@@ -286,7 +286,7 @@ def list_audit(visit: SignedIn) -> Response:
 
 
 LISTS: Mapping[str, tuple[str, Callable[[Connection], Sequence[Row]]]] = {
-    "queues": ("List the queues, their jobs and why nothing runs.", figures.queues),
+    "queues": ("List the queues, their jobs and why nothing runs.", read_queues),
     "failing": ("List why live jobs fail, with the most jobs first.", failing.find),
     "campaigns": (
         "List the campaigns, newest first, and their results.",
