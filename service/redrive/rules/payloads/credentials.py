@@ -117,6 +117,10 @@ class Leak(NamedTuple):
     pattern: re.Pattern[str]
 
 
+def _leak(pattern: str, *hints: str, flags: re.RegexFlag = re.NOFLAG) -> Leak:
+    return Leak(hints, re.compile(pattern, flags))
+
+
 QUOTED = r"""\"(?:\\.|[^\"\\])*+(?:\"|\Z)|'(?:\\.|[^'\\])*+(?:'|\Z)"""
 _NAME = r"(?P<name>[\w.:-]{1,80})"
 _WORD_TO_ENTER = r"pass(?:word|wd|phrase|code)|pwd"
@@ -209,177 +213,133 @@ SIGNED_BODY = re.compile(r"[\w-]{18,}+\.ey[\w-]{10}", re.ASCII)
 
 LEAKS = (
     # Keys in blocks.
-    Leak(
-        hints=("-begin", "- begin"),
-        pattern=re.compile(
-            r"(?P<secret>-{4,5} ?BEGIN ?(?:[A-Z0-9 ]{0,40}PRIVATE KEY|PGP)[A-Z ]{0,20}-{4,5}"
-            r"(?:(?!---- ?END).)*+(?:-{4,5} ?END[A-Z0-9 ]{0,60}-{4,5}|\Z))",
-            re.DOTALL,
-        ),
+    _leak(
+        r"(?P<secret>-{4,5} ?BEGIN ?(?:[A-Z0-9 ]{0,40}PRIVATE KEY|PGP)[A-Z ]{0,20}-{4,5}"
+        r"(?:(?!---- ?END).)*+(?:-{4,5} ?END[A-Z0-9 ]{0,60}-{4,5}|\Z))",
+        "-begin",
+        "- begin",
+        flags=re.DOTALL,
     ),
-    Leak(
-        hints=("private-lines",),
-        pattern=re.compile(
-            r"Private-Lines: ?\d{1,3}\s(?P<secret>(?:(?!Private-MAC).)*+)", re.DOTALL
-        ),
+    _leak(
+        r"Private-Lines: ?\d{1,3}\s(?P<secret>(?:(?!Private-MAC).)*+)",
+        "private-lines",
+        flags=re.DOTALL,
     ),
     # Drivers add the row's values, the statement and its parameters to messages.
-    Leak(
-        hints=("detail: ",),
-        pattern=re.compile(
-            r"\bDETAIL: "
-            r"(?P<secret>(?:(?!\n[A-Z]{1,20}: |\n\[|\b(?:HINT|CONTEXT|QUERY|WHERE): ).)*+)",
-            re.DOTALL,
-        ),
+    _leak(
+        r"\bDETAIL: "
+        r"(?P<secret>(?:(?!\n[A-Z]{1,20}: |\n\[|\b(?:HINT|CONTEXT|QUERY|WHERE): ).)*+)",
+        "detail: ",
+        flags=re.DOTALL,
     ),
-    Leak(
-        hints=("[sql: ", "[param"),
-        pattern=re.compile(r"\[(?:SQL|parameters): (?P<secret>.*+)", re.DOTALL),
+    _leak(
+        r"\[(?:SQL|parameters): (?P<secret>.*+)", "[sql: ", "[param", flags=re.DOTALL
     ),
-    Leak(
-        hints=("key (",),
-        pattern=re.compile(
-            r"\b[Kk]ey \([^()\n]{0,200}+\)=\((?P<secret>(?:(?!\) )[^\n])*+)"
-        ),
+    _leak(r"\b[Kk]ey \([^()\n]{0,200}+\)=\((?P<secret>(?:(?!\) )[^\n])*+)", "key ("),
+    _leak(r"Failing row contains (?P<secret>[^\n]*+)", "failing row"),
+    _leak(
+        r"(?:Duplicate entry|duplicate key value is|dup key:) "
+        r"(?P<secret>(?:(?! for key)[^\n])*+)",
+        "dup",
     ),
-    Leak(
-        hints=("failing row",),
-        pattern=re.compile(r"Failing row contains (?P<secret>[^\n]*+)"),
-    ),
-    Leak(
-        hints=("dup",),
-        pattern=re.compile(
-            r"(?:Duplicate entry|duplicate key value is|dup key:) "
-            r"(?P<secret>(?:(?! for key)[^\n])*+)"
-        ),
-    ),
-    Leak(
-        hints=("invalid input", "out of range", "malformed"),
-        pattern=re.compile(
-            r"(?:invalid input (?:syntax|value) for (?:type|enum) [^\n:]{1,80}: "
-            r"|(?:date/time field )?value (?:out of range: )?(?=\"[^\"\n]*\" is out of range|\")"
-            r"|malformed \w{1,20} literal: )(?P<secret>\"[^\n]*+)"
-        ),
+    _leak(
+        r"(?:invalid input (?:syntax|value) for (?:type|enum) [^\n:]{1,80}: "
+        r"|(?:date/time field )?value (?:out of range: )?(?=\"[^\"\n]*\" is out of range|\")"
+        r"|malformed \w{1,20} literal: )(?P<secret>\"[^\n]*+)",
+        "invalid input",
+        "out of range",
+        "malformed",
     ),
     # The user's part of a URL.
-    Leak(
-        hints=("@",),
-        pattern=re.compile(
-            r"(?<=://)[^\s:/@\"'<>]*+:(?!\d{1,5}[/?#])"
-            r"(?P<secret>[^\s\"'<>@]{0,300}+(?:@[^\s\"'<>@]{0,300}+(?=@))*+)@"
-        ),
+    _leak(
+        r"(?<=://)[^\s:/@\"'<>]*+:(?!\d{1,5}[/?#])"
+        r"(?P<secret>[^\s\"'<>@]{0,300}+(?:@[^\s\"'<>@]{0,300}+(?=@))*+)@",
+        "@",
     ),
-    Leak(
-        hints=("@",),
-        pattern=re.compile(
-            r"(?:(?<=http://)|(?<=https://))(?P<secret>[^\s:/@\"'<>?#]++)@"
-        ),
-    ),
-    Leak(
-        hints=("@",),
-        pattern=re.compile(
-            r"(?<=://)(?P<secret>(?=[^\s:/@]*\d)[^\s:/@\"'<>?#]{16,}+)@"
-        ),
-    ),
-    Leak(
-        hints=("@",),
-        pattern=re.compile(
-            r"(?<![\w:/.-])[\w.-]{1,40}:(?P<secret>(?!//)[^\s:@/\"']{3,200}+)@[\w.-]{1,200}+:\d"
-        ),
+    _leak(r"(?:(?<=http://)|(?<=https://))(?P<secret>[^\s:/@\"'<>?#]++)@", "@"),
+    _leak(r"(?<=://)(?P<secret>(?=[^\s:/@]*\d)[^\s:/@\"'<>?#]{16,}+)@", "@"),
+    _leak(
+        r"(?<![\w:/.-])[\w.-]{1,40}:(?P<secret>(?!//)[^\s:@/\"']{3,200}+)@[\w.-]{1,200}+:\d",
+        "@",
     ),
     # Addresses that are secret themselves.
-    Leak(
-        hints=("hook", "ifttt"),
-        pattern=re.compile(
-            r"(?:hooks\.slack\.com/\w{1,20}/|/api/webhooks/\d{1,30}/|webhook\.office\.com/"
-            r"|hooks\.zapier\.com/hooks/|hook\.[\w.]{1,20}make\.com/|maker\.ifttt\.com/trigger/"
-            r"|/hooks/(?=[a-z0-9]{26}(?!\w)))"
-            r"(?P<secret>[^\s\"'<>?#]++)",
-            re.IGNORECASE,
-        ),
+    _leak(
+        r"(?:hooks\.slack\.com/\w{1,20}/|/api/webhooks/\d{1,30}/|webhook\.office\.com/"
+        r"|hooks\.zapier\.com/hooks/|hook\.[\w.]{1,20}make\.com/|maker\.ifttt\.com/trigger/"
+        r"|/hooks/(?=[a-z0-9]{26}(?!\w)))"
+        r"(?P<secret>[^\s\"'<>?#]++)",
+        "hook",
+        "ifttt",
+        flags=re.IGNORECASE,
     ),
     # Schemes of HTTP's authorization, but not "Basic authentication".
-    Leak(
-        hints=("bearer", "basic", "digest", "negotiate"),
-        pattern=re.compile(
-            r"\b(?:bearer|basic|digest|negotiate)\s{1,3}"
-            r"(?P<secret>(?=\S*(?:\d|(?-i:[a-z][A-Z])|=))[\w.~+/=-]{8,}+)",
-            re.IGNORECASE,
-        ),
+    _leak(
+        r"\b(?:bearer|basic|digest|negotiate)\s{1,3}"
+        r"(?P<secret>(?=\S*(?:\d|(?-i:[a-z][A-Z])|=))[\w.~+/=-]{8,}+)",
+        "bearer",
+        "basic",
+        "digest",
+        "negotiate",
+        flags=re.IGNORECASE,
     ),
     # A name and its value without a sign between them.
-    Leak(
-        hints=("--",),
-        pattern=re.compile(
-            rf"(?<![\w-])--(?P<name>[A-Za-z][\w-]{{0,80}}+)[ \t]{{1,3}}(?!-)"
-            rf"(?P<secret>{QUOTED}|[^\s\"']++)"
-        ),
+    _leak(
+        rf"(?<![\w-])--(?P<name>[A-Za-z][\w-]{{0,80}}+)[ \t]{{1,3}}(?!-)"
+        rf"(?P<secret>{QUOTED}|[^\s\"']++)",
+        "--",
     ),
-    Leak(
-        hints=("-u",),
-        pattern=re.compile(
-            r"(?<!\S)(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"']{1,80}:(?P<secret>\S++)"
-        ),
+    _leak(
+        r"(?<!\S)(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"']{1,80}:(?P<secret>\S++)",
+        "-u",
     ),
-    Leak(
-        hints=(" -p", " -a "),
-        pattern=re.compile(
-            r"\b(?:mysql|sshpass|redis-cli|docker login)[^\r\n]{0,80}? "
-            r"-(?:p ?|a )(?P<secret>[^\s-]\S*+)"
-        ),
+    _leak(
+        r"\b(?:mysql|sshpass|redis-cli|docker login)[^\r\n]{0,80}? "
+        r"-(?:p ?|a )(?P<secret>[^\s-]\S*+)",
+        " -p",
+        " -a ",
     ),
-    Leak(
-        hints=("identified by", "pass", "pwd"),
-        pattern=re.compile(
-            rf"\b(?:identified by|{_WORD_TO_ENTER})\s{{1,3}}(?P<secret>{QUOTED})",
-            re.IGNORECASE,
-        ),
+    _leak(
+        rf"\b(?:identified by|{_WORD_TO_ENTER})\s{{1,3}}(?P<secret>{QUOTED})",
+        "identified by",
+        "pass",
+        "pwd",
+        flags=re.IGNORECASE,
     ),
-    Leak(
-        hints=("login ",),
-        pattern=re.compile(
-            r"\blogin\s{1,3}\S{1,80}\s{1,3}password\s{1,3}(?P<secret>\S++)"
-        ),
+    _leak(r"\blogin\s{1,3}\S{1,80}\s{1,3}password\s{1,3}(?P<secret>\S++)", "login "),
+    _leak(
+        rf"\b(?:{_WORD_TO_ENTER}|token|secret|api[ _-]?key|code|pin|otp)\s"
+        r"(?:is|was|provided|given|supplied|used|of|=)\s?:?\s?"
+        rf"(?P<secret>{QUOTED}|(?=\S*\d)[^\s\"',]{{4,}}+)",
+        "pass",
+        "pwd",
+        "token ",
+        "secret ",
+        "key ",
+        "code ",
+        "pin ",
+        "otp ",
+        flags=re.IGNORECASE,
     ),
-    Leak(
-        hints=("pass", "pwd", "token ", "secret ", "key ", "code ", "pin ", "otp "),
-        pattern=re.compile(
-            rf"\b(?:{_WORD_TO_ENTER}|token|secret|api[ _-]?key|code|pin|otp)\s"
-            r"(?:is|was|provided|given|supplied|used|of|=)\s?:?\s?"
-            rf"(?P<secret>{QUOTED}|(?=\S*\d)[^\s\"',]{{4,}}+)",
-            re.IGNORECASE,
-        ),
-    ),
-    Leak(
-        hints=("auth ",),
-        pattern=re.compile(r"(?<![\w-])AUTH (?P<secret>(?=\S*\d)\S{6,}+)"),
-    ),
+    _leak(r"(?<![\w-])AUTH (?P<secret>(?=\S*\d)\S{6,}+)", "auth "),
     # A name and its value in different places.
-    Leak(
-        hints=("</",),
-        pattern=re.compile(rf"<{_NAME}(?:\s[^<>]{{0,200}}+)?>(?P<secret>[^<]++)"),
+    _leak(rf"<{_NAME}(?:\s[^<>]{{0,200}}+)?>(?P<secret>[^<]++)", "</"),
+    _leak(
+        r"[\"'](?:name|key|header|field)\\{0,3}[\"']\s{0,3}:\s{0,3}\\{0,3}[\"']"
+        rf"{_NAME}\\{{0,3}}[\"']\s{{0,3}},\s{{0,3}}"
+        rf"\\{{0,3}}[\"'](?:value|val)\\{{0,3}}[\"']\s{{0,3}}:\s{{0,3}}(?P<secret>{QUOTED}|[^\s,}}]++)",
+        "value",
     ),
-    Leak(
-        hints=("value",),
-        pattern=re.compile(
-            r"[\"'](?:name|key|header|field)\\{0,3}[\"']\s{0,3}:\s{0,3}\\{0,3}[\"']"
-            rf"{_NAME}\\{{0,3}}[\"']\s{{0,3}},\s{{0,3}}"
-            rf"\\{{0,3}}[\"'](?:value|val)\\{{0,3}}[\"']\s{{0,3}}:\s{{0,3}}(?P<secret>{QUOTED}|[^\s,}}]++)"
-        ),
+    _leak(
+        rf"\b(?:name|key)=[\"']?{_NAME}[\"']?(?:\s?[^\r\n<>=]{{0,40}}\bvalue=|[^\r\n]{{0,80}}+\r?\n\r?\n)"
+        rf"(?P<secret>{QUOTED}|[^\s<>]++)",
+        "name=",
+        "key=",
     ),
-    Leak(
-        hints=("name=", "key="),
-        pattern=re.compile(
-            rf"\b(?:name|key)=[\"']?{_NAME}[\"']?(?:\s?[^\r\n<>=]{{0,40}}\bvalue=|[^\r\n]{{0,80}}+\r?\n\r?\n)"
-            rf"(?P<secret>{QUOTED}|[^\s<>]++)"
-        ),
-    ),
-    Leak(
-        hints=("',", '",'),
-        pattern=re.compile(
-            rf"[(\[](?=b?[\"']{_NAME}[\"'],\s?b?(?P<secret>(?:\"(?![a-z_ ]*\")|'(?![a-z_ ]*'))"
-            r"(?:[^\"'\\]|\\.)*+[\"']?))"
-        ),
+    _leak(
+        rf"[(\[](?=b?[\"']{_NAME}[\"'],\s?b?(?P<secret>(?:\"(?![a-z_ ]*\")|'(?![a-z_ ]*'))"
+        r"(?:[^\"'\\]|\\.)*+[\"']?))",
+        "',",
+        '",',
     ),
 )
 """Texts, addresses and commands that contain a secret."""
