@@ -195,8 +195,8 @@ class Step:
 
     Attributes:
         feed: number of releases.
-        first_turn: when the first release is due; the others follow at the rate. If
-            there is none, until when the rate is used up.
+        first_turn: when the first release is due; the others follow at the rate. With
+            0 releases: until when the rate is used up.
         late_before: set by the campaign's first step.
     """
 

@@ -92,8 +92,8 @@ class Code(StrEnum):
     DUE = (
         "due",
         (
-            "how long the job has been due, and how many due jobs stand before it in its lane; if"
-            " there are none, what to check"
+            "how long the job has been due, and how many due jobs stand before it in its lane;"
+            " what to check if no job does"
         ),
     )
     IN_CAMPAIGN = (
