@@ -181,7 +181,7 @@ def make_heartbeat(url: str) -> Heartbeat:
         inflight=lambda: 0,
         progress=lambda _: "{}",
         listener=Listener(None),
-        standstill=Standstill(TTL, None, list, lambda _: 0.0),
+        standstill=Standstill(TTL, None, list, lambda _: 0.0, lambda _: 0.0),
         slowness=Slowness(),
     )
 

@@ -66,6 +66,7 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
         wait_for(lambda: is_unready(worker), what="it never said that it stands still")
         assert says in exchange(worker)[1]
         assert "exchange: none has succeeded for" in worker.get("/readyz")[1]
+        assert f"(test) has locked table {table}" in exchange(worker)[1]
         assert age(worker) >= LIMIT_SECONDS
         assert database.column("select id from redrive.workers") == identities
         capsys.readouterr()
@@ -79,6 +80,28 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
     wait_for(lambda: database.value("select count(*) from redrive.jobs") == 0)
     assert exchange(worker) == (200, "ok")
     assert age(worker) < LIMIT_SECONDS
+
+
+@pytest.mark.waits
+def test_a_worker_whose_lane_a_session_has_locked_is_not_ready_and_names_it(
+    database: Database, workers: Workers, other: Connection
+) -> None:
+    """Its exchanges succeed, but each claim leaves the lane to whoever has it."""
+    worker = workers().wait_ready()
+    job = enqueue(database.conn, "work.sync", {})
+    wait_for(lambda: workers.starts(job))
+    with other.transaction():
+        pid = other.info.backend_pid
+        other.execute("select from redrive.lanes for update")
+        job = enqueue(database.conn, "work.sync", {})
+
+        wait_for(lambda: is_unready(worker), what="it never said that it stands still")
+        said = exchange(worker)[1]
+        assert "claims have waited for" in said
+        assert f"session {pid} (test) has locked rows" in said
+        assert age(worker) < LIMIT_SECONDS
+    wait_for(lambda: workers.starts(job))
+    assert exchange(worker) == (200, "ok")
 
 
 SLOW = """

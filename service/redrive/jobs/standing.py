@@ -37,6 +37,18 @@ class Blocker(NamedTuple):
     seconds: float | None
     table: str | None
 
+    @property
+    def text(self) -> str:
+        """Return a text that names the session, its lock, and the remedy."""
+        table = "rows" if self.table is None else f"table {self.table}"
+        since = "" if self.seconds is None else f", for {self.seconds:.0f} s"
+        application = self.application or "no application name"
+
+        return (
+            f"session {self.pid} ({application}) has locked {table}{since};"
+            f" to end it: select pg_terminate_backend({self.pid})"
+        )
+
 
 class Fault(NamedTuple):
     """Live worker in which jobs wait and none starts, and why."""

@@ -204,18 +204,18 @@ class Polling:
             self.turn_seconds = now - since
             self._waits_since = None
 
+    def waited_seconds(self, now: float) -> float:
+        """Return for how long claims have waited for others. Any thread may call it."""
+        since = self._waits_since
+        return 0.0 if since is None else now - since
+
     def lane_wait_ms(self, now: float) -> int:
         """Return how long a claim of this idle worker may wait for its turn.
 
         A wait that ends too soon has the cost of a claim. So it lasts for twice as long
         as the last turn took, or as this one has taken so far.
         """
-        if self._waits_since is None:
-            so_far = 0.0
-        else:
-            so_far = now - self._waits_since
-
-        turn_seconds = max(self.turn_seconds, so_far)
+        turn_seconds = max(self.turn_seconds, self.waited_seconds(now))
         wait_ms = int(2000 * turn_seconds)
         wait_ms = min(MAX_LANE_WAIT_MS, wait_ms)
 

@@ -137,7 +137,11 @@ class Supervisor:
         )
 
         self._standstill = Standstill(
-            options.ttl, options.queues, self._kinds.names, self.exchange_age
+            options.ttl,
+            options.queues,
+            self._kinds.names,
+            self.exchange_age,
+            self._polling.waited_seconds,
         )
 
         self.slowness = Slowness()

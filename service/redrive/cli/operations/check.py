@@ -409,15 +409,7 @@ def _blocked_by(found: Sequence[standing.Blocker]) -> str:
             "no session was seen to block it: see the workers' logs and their /readyz"
         )
 
-    first = found[0]
-    table = "rows" if first.table is None else f"table {first.table}"
-    since = "" if first.seconds is None else f", for {first.seconds:.0f} s"
-    application = first.application or "no application name"
-
-    return (
-        f"session {first.pid} ({application}) has locked {table}{since};"
-        f" to end it: select pg_terminate_backend({first.pid})"
-    )
+    return found[0].text
 
 
 _LOOKS: Mapping[str, Callable[[Connection], Finding]] = {

@@ -1,5 +1,7 @@
 """Standstill of a worker: jobs are due for it, and none of its exchanges succeeds.
 
+It also stands still if a session keeps the lanes locked that its claims wait for.
+
 The loop may be stuck in the very statement that does not end. So the heartbeat's thread
 asks the database if jobs are due, but only while exchanges fail.
 """
@@ -12,6 +14,7 @@ from enum import Enum
 import psycopg
 
 from redrive.database.connections.link import Link
+from redrive.jobs.standing import Blocker, blockers
 from redrive.worker import store
 
 LEAST_SECONDS = 30.0
@@ -39,14 +42,17 @@ class _Due(Enum):
 class Standstill:
     """Watches one worker. `ttl` is in seconds.
 
-    `age` returns for how many seconds no exchange has succeeded. `kinds` and `queues`
-    (None = all) say which jobs are for this worker.
+    `age` returns for how many seconds no exchange has succeeded, and `waited` for how many
+    its claims have waited for others. `kinds` and `queues` (None = all) say which jobs are
+    for this worker.
     """
 
     ttl: float
     queues: Sequence[str] | None
     kinds: Callable[[], Sequence[str]]
     age: Callable[[float], float]
+    waited: Callable[[float], float]
+    _blockers: Sequence[Blocker] = field(default=(), init=False)
     _due: _Due = field(default=_Due.NOTHING, init=False)
     _look_at: float = field(default=0.0, init=False)
 
@@ -61,26 +67,34 @@ class Standstill:
         Raises psycopg.Error, except if a table is locked: then nobody knows.
         """
         now = time.monotonic()
-        if self.age(now) < self.limit * LOOK_SHARE:
+        if max(self.age(now), self.waited(now)) < self.limit * LOOK_SHARE:
             self._due = _Due.NOTHING
             return
         if now < self._look_at:
             return
 
         self._look_at = now + LOOK_SECONDS
-        try:
-            with link.use(bound) as conn:
+        with link.use(bound) as conn:
+            try:
                 is_any = store.is_any_due(conn, self.queues, self.kinds())
-        except psycopg.errors.LockNotAvailable:
-            self._due = _Due.UNKNOWN
-        else:
-            self._due = _Due.JOBS if is_any else _Due.NOTHING
+            except psycopg.errors.LockNotAvailable:
+                self._due = _Due.UNKNOWN
+            else:
+                self._due = _Due.JOBS if is_any else _Due.NOTHING
+            self._blockers = blockers(conn)
 
     def fault(self, now: float) -> str | None:
         """Return what is wrong, or None. Any thread may call it."""
-        age = self.age(now)
-        due = self._due
-        if age < self.limit or due is _Due.NOTHING:
-            return None
+        age, waited, due = self.age(now), self.waited(now), self._due
+        found = [blocker.text for blocker in self._blockers[:1]]
 
-        return f"none has succeeded for {age:.0f} s, and {due.value}"
+        if due is _Due.NOTHING:
+            return None
+        if age >= self.limit:
+            return "; ".join(
+                [f"none has succeeded for {age:.0f} s, and {due.value}", *found]
+            )
+        if waited >= self.limit and found:  # other workers may be in the way, too
+            return f"claims have waited for {waited:.0f} s for a lane; {found[0]}"
+
+        return None
