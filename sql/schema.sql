@@ -3156,7 +3156,7 @@ grant execute on function redrive.side_effects_v1 to redrive_worker;
 
 create function redrive.sign_in_method_v1(actor text)
     returns text
-    language sql immutable
+    language sql immutable security definer
     set search_path = pg_catalog, pg_temp
     set jit = off;
 

@@ -252,6 +252,7 @@ def test_case_does_not_count_in_any_alphabet_or_locale(database: Database) -> No
     assert database.column(query, "山田", "鈴木") == [False]
 
 
+NAME = 'agent "helper" on behalf of "ada"'
 WAYS = ("oidc:bo@corp", "proxy:bo@corp", "token:bo", "bo")
 
 
@@ -307,6 +308,21 @@ def test_no_login_but_the_consoles_speaks_as_somebody_who_signed_in(
     for act in acts:
         with pytest.raises(psycopg.Error, match="grant redrive_console to it"):
             act()
+
+
+@pytest.mark.parametrize(
+    "actor", [NAME, 'Agent  "x" on behalf of "bo"', "bo\nada: approved", "bo\u2028ada"]
+)
+def test_no_operator_speaks_as_an_agent_or_writes_a_second_line(
+    database: Database, actor: str
+) -> None:
+    operator = login(database, "redrive_operator")
+
+    with pytest.raises(psycopg.Error, match="actor: "):
+        operator.execute(
+            "select redrive.pause_v1('default', %(actor)s, 'x')", {"actor": actor}
+        )
+    assert database.value("select count(*) from redrive.audit") == 0
 
 
 def login(database: Database, *roles: str) -> psycopg.Connection[tuple[Any, ...]]:

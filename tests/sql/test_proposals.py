@@ -202,6 +202,32 @@ def test_a_patch_of_an_encrypted_payload_is_not_kept_in_the_clear(
     assert database.value("select count(*) from redrive.proposals") == 0
 
 
+@pytest.mark.parametrize(
+    "ids", ["null", '"7"', '["7"]', "[1.5]", "[-1]", "[1e30]", "{}"]
+)
+def test_an_edit_is_proposed_for_ids_alone(agent: Connection, ids: str) -> None:
+    """Others were stored, and nobody could see what they stand for."""
+    detail = f'{{"patch": [], "ids": {ids}}}'
+
+    with pytest.raises(psycopg.Error, match="ids: must be a list of whole numbers"):
+        agent.execute(
+            "select redrive.propose_v1('edit', 'helper', 'ada', 'why', %s)", (detail,)
+        )
+
+
+def test_no_plan_keeps_a_filter_that_no_start_could_record(
+    database: Database, agent: Connection
+) -> None:
+    """Anybody's plan, and an agent's proposal, stored megabytes without a line of the log."""
+    make_dead_letter(database.conn)
+    filled = "jsonb_build_object('x', repeat('y', 70000))"
+
+    with pytest.raises(psycopg.Error, match="filter: more than 65536 bytes"):
+        agent.execute(f"select redrive.propose_campaign_v1({filled}, 3, 'x', 'p', 'w')")  # type: ignore[arg-type]
+    with pytest.raises(psycopg.Error, match="filter: more than 65536 bytes"):
+        database.rows(f"select redrive.plan_campaign_v1({filled}, 3, 'ada')")  # type: ignore[arg-type]
+
+
 def test_a_proposed_edit_changes_nothing_before_a_person_starts_it_once(
     database: Database, agent: Connection
 ) -> None:

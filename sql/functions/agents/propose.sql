@@ -4,7 +4,7 @@
 --        operations compare or copy values of a payload, and so could reveal them
 -- out:   the id of the proposal
 --        A patch of an encrypted payload is refused, because it would be kept in the clear
--- errors: RD001 'patch: rule', 'seconds: rule', 'proposal: rule'
+-- errors: RD001 'patch: rule', 'ids: rule', 'seconds: rule', 'proposal: rule'
 create or replace function redrive.propose_v1(
     action text, agent text, person text, why text, detail jsonb)
 returns bigint
@@ -31,9 +31,15 @@ begin
         raise exception using errcode = 'RD001', message = format(
             'patch: must have at most %s bytes, because a person has to read it', most_bytes);
     end if;
+    if action = 'edit' and (
+        jsonb_typeof(detail -> 'ids') is distinct from 'array'
+        or exists (select from jsonb_array_elements(detail -> 'ids') i
+                   where i::text !~ '^[0-9]{1,18}$')) then
+        raise exception using errcode = 'RD001', message = 'ids: must be a list of whole numbers';
+    end if;
     if action = 'edit' and exists (
         select from redrive.dead_letters d
-        where d.id in (select i::bigint from jsonb_array_elements_text(detail -> 'ids') i)
+        where d.id in (select i::bigint from jsonb_array_elements(detail -> 'ids') i)
           and d.payload ? '$redrive') then
         raise exception using errcode = 'RD001',
             message = 'patch: would be kept in the clear, and a payload is encrypted; let a person edit it';

@@ -13,6 +13,7 @@
 --        acted: how many have side effects on record
 --        sample
 --        groups: at most 100, the most frequent first
+-- errors: RD001 'filter: rule'
 -- plan:  dead_letters_group_idx, dead_letters_died_idx, ...: planned for each filter
 create or replace function redrive.plan_campaign_v1(filter jsonb, max_redrives int, actor text)
 returns jsonb
@@ -32,6 +33,11 @@ declare
     owned text[];
 begin
     perform redrive.check_actor_v1(actor);
+    -- A start writes the filter to the audit log, which takes no more.
+    if actor is not null and octet_length(filter::text) > 65536 then
+        raise exception using errcode = 'RD001',
+            message = 'filter: more than 65536 bytes; pass fewer ids at once';
+    end if;
     select * into f from jsonb_to_record(filter) as v(
         ids bigint[], kind text[], queue text[], reason text[], category text[],
         error_class text[], "group" text, owner text, tenant text[], environment text[], version text[],

@@ -26,7 +26,8 @@ declare
         when not_before > clock_timestamp() + interval '1 year'
             then 'not_before: must be at most a year from now'
         when jsonb_typeof(conditions) is distinct from 'object' then 'conditions: must be an object'
-        when jsonb_typeof(conditions -> 'version') <> 'string' then 'conditions.version: must be a text'
+        when jsonb_typeof(conditions -> 'version') <> 'string' or length(conditions ->> 'version') > 255
+            then 'conditions.version: must be a text of at most 255 characters'
         when jsonb_typeof(conditions -> 'breakers') <> 'object'
              or jsonb_path_exists(conditions, '$.breakers.* ? (@.type() != "string")')
             then 'conditions.breakers: must map names to states' end;
