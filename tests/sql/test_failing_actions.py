@@ -210,6 +210,7 @@ def test_a_held_group_spends_no_attempt_until_it_is_released(
 
     assert failing.hold(conn, "f1", is_held=False, **SIGNED)
     assert not failing.hold(conn, "f1", is_held=False, **SIGNED)
+    assert store.hold_failing(conn) == 3
     assert due(conn) <= 3
     assert database.value(
         "select bool_and(run_at < clock_timestamp() + interval '1 s') from redrive.jobs"

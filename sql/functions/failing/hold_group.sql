@@ -1,5 +1,5 @@
 -- hold_group: let the failing jobs of a group wait until they are released, or release them. Audited.
--- It changes a thousand of the jobs at once. A chore changes the others: hold_failing.
+-- It holds a thousand of the jobs at once. A chore holds the others, and releases jobs: hold_failing.
 -- in:    is_held: false: release them. They are due within half an hour, at most ten of them a second
 -- out:   false: there is no such group, or it is not held
 -- locks: held_groups, the end of the audit log, then as hold_failing
@@ -36,7 +36,9 @@ begin
     insert into redrive.audit (actor, action, why, n, detail)
     values (hold_group_v1.actor, case when is_held then 'hold' else 'release' end,
             hold_group_v1.why, 1, jsonb_build_object('group', hold_group_v1.fingerprint));
-    perform redrive.hold_failing_v1(1000);
+    if is_held then
+        perform redrive.hold_failing_v1(1000);
+    end if;
     return true;
 end
 $$;
