@@ -96,6 +96,13 @@ class Settings(BaseSettings):
         default=True,
         description="True: workers export the database's figures, like the exporter.",
     )
+    disk_budget_gib: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="GiB that dead letters and the history may take; an alert comes at"
+        " 80 %. 0 = no budget.",
+    )
     heartbeat_ttl: float = Field(
         30,
         ge=1,

@@ -312,6 +312,17 @@ gauge(
 )
 gauge("ReplicaLags", "pg_replication_lag_seconds", 301, 299, 13, standby="b")
 gauge("NamesNearlyUsedUp", "names_used_ratio", 0.81, 0.79, names="kinds")
+gauge(
+    "DiskBudgetNearlyUsedUp",
+    "disk_used_bytes",
+    81e9,
+    79e9,
+    18,
+    58,
+    LONG,
+    {"disk_budget_bytes": 100e9},
+    what="history",
+)
 gauge("SequenceNearlyUsedUp", "pg_sequence_used_ratio", 0.76, 0.74, sequence="s")
 
 

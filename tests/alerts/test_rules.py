@@ -27,6 +27,7 @@ COMMANDS = (
     "redrive breaker ls",
     "redrive queue ls",
     "redrive queue limits",
+    "redrive queue set",
     "redrive queue limit",
     "redrive queue pause",
     "redrive schedule ls",

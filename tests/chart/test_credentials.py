@@ -101,6 +101,17 @@ def test_a_public_authority_needs_no_certificate_of_ones_own(render: Render) -> 
     }
 
 
+def test_the_exporter_and_the_tools_beside_it_know_the_disk_budget(
+    render: Render,
+) -> None:
+    """The exporter serves it, and people run redrive check in the tools."""
+    release = render({"database": LOGINS | {"diskBudgetGiB": 50}})
+    pod = release.get("Deployment", "rel-exporter")["spec"]["template"]["spec"]
+    budget = {"name": "REDRIVE_DISK_BUDGET_GIB", "value": "50"}
+
+    assert [budget in container["env"] for container in pod["containers"]] == [True] * 2
+
+
 def test_the_keyring_is_a_file_of_those_who_read_payloads(
     everything: Release, render: Render
 ) -> None:

@@ -207,6 +207,7 @@ WELL: Health = msgspec.convert(
         "campaigns": {"paused": 3600.0},
         "heals_aborted": 2,
         "names": [["kinds", 10, 5000], ["queues", 800, 1000]],
+        "disk": {"dead_letters": 50 * 2**20, "history": 30 * 2**20},
     },
     Health,
 )
@@ -257,6 +258,23 @@ def test_check_names_each_trouble_of_the_server_and_no_other(check: str) -> None
     assert text in found[check][1]
 
 
+@pytest.mark.parametrize(
+    ("mib", "ok", "says"),
+    [
+        (0, True, "take 80 MiB; REDRIVE_DISK_BUDGET_GIB sets no limit"),
+        (100, True, "take 80 MiB of 100 MiB"),
+        (99, False, "80 MiB of 99 MiB, most of it dead letters: delete old ones with"),
+    ],
+)
+def test_check_names_what_takes_most_of_the_disk_budget(
+    mib: int, *, ok: bool, says: str
+) -> None:
+    found = check_server.disk(WELL, mib << 20)
+
+    assert found.ok is ok
+    assert says in found.text
+
+
 def test_bloat_names_what_holds_vacuum_back() -> None:
     ill = msgspec.convert(
         msgspec.to_builtins(WELL)
@@ -301,7 +319,7 @@ def test_check_names_the_long_transaction_and_how_to_end_it(
     pid = writer.value("select pg_backend_pid()")
     (held,) = [
         finding
-        for finding in check_server.findings(database.conn)
+        for finding in check_server.findings(database.conn, 0)
         if finding.check == "transactions"
     ]
 
@@ -318,7 +336,7 @@ def test_check_names_who_has_the_connections(
     monkeypatch.setattr(check_server, "USED_CONNECTIONS", 0.0)
     (full,) = [
         finding
-        for finding in check_server.findings(database.conn)
+        for finding in check_server.findings(database.conn, 0)
         if finding.check == "connections"
     ]
 

@@ -3,13 +3,17 @@
 import base64
 import json
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, LiteralString
 
 import pytest
 
+from redrive.database.connections.address import Address
 from redrive.database.embedded import free_port
+from redrive.extras.gateway import intake
+from redrive.extras.gateway.file import RabbitMQ
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.gateway.broker import Broker
@@ -75,6 +79,26 @@ def test_a_message_becomes_a_dead_letter_and_is_acknowledged(
     wait_for(lambda: running.metric("redrive_gateway_taken_total") == 1)
     assert running.stop()[0] == 0
     assert broker.waiting(f"{queue}.dead") == 0
+
+
+def test_nothing_waits_as_soon_as_all_messages_are_taken(
+    broker: Broker, queue: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metric said 40 for seconds after all 40 were taken."""
+    monkeypatch.setattr(intake, "LOOK_SECONDS", 3600.0)
+    broker.die(queue, *(b"%d" % n for n in range(40)))
+    source = RabbitMQ(url=broker.url, queue=f"{queue}.dead")
+    stop = threading.Event()
+    taking = intake.Intake(
+        "rabbitmq.orders", source, Address(database.url), "a test", stop
+    )
+    taking.start()
+    try:
+        wait_for(lambda: taking.counts.taken == 40)
+        wait_for(lambda: taking.state.waiting == 0)
+    finally:
+        stop.set()
+        taking.join(60)
 
 
 def test_bodies_of_all_forms_are_kept(

@@ -4,6 +4,7 @@ from typing import Any
 
 from psycopg.sql import SQL, Identifier
 
+from tests.factories import make_dead_letters
 from tests.postgres import Database, Server, embedded
 
 FRESH = "select redrive.health_v1(null)"
@@ -67,6 +68,31 @@ def test_the_figures_of_the_server_are_there(database: Database) -> None:
     assert 0 < found["sequences"]["jobs_id_seq"] < 1e-6
     assert "notified" not in found["sequences"]
     assert found["database_size"] > found["schema_size"] > 0
+
+
+def test_the_disk_of_dead_letters_and_of_the_history_is_measured_with_its_indexes(
+    database: Database,
+) -> None:
+    empty: Any = database.value(FRESH)["disk"]
+    make_dead_letters(database.conn, 500)
+    database.rows(
+        "insert into redrive.history (drop_on, id, state, queue, kind, attempt, deliveries,"
+        " redrives, priority, created_at, run_at, headers, payload)"
+        " select current_date, n, 'completed', 'mail', 'k', 1, 1, 0, 0, now(), now(), '{}', '{}'"
+        " from generate_series(1, 2000) n"
+    )
+    for table in ("dead_letters", "failures", "history"):
+        database.rows(SQL("analyze redrive.{}").format(Identifier(table)))  # type: ignore[arg-type]
+    found: Any = database.value(FRESH)["disk"]
+
+    assert found.keys() == {"dead_letters", "history"}
+    assert found["dead_letters"] - empty["dead_letters"] > 500 * 300
+    history = database.value(
+        "select pg_total_relation_size('redrive.history_default')"
+        " - pg_relation_size('redrive.history_default', 'fsm')"
+        " - pg_relation_size('redrive.history_default', 'vm')"
+    )
+    assert 0.9 * history < found["history"] < 1.1 * history + 200_000
 
 
 def test_the_limit_of_another_database_is_not_ours(

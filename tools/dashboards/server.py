@@ -59,6 +59,15 @@ def capacity() -> list:
             width=6,
         ),
         chart(
+            "Disk budget",
+            "Of dead letters with their failures and of the history, by vacuum's last estimate.",
+            "bytes",
+            query(by("redrive_disk_used_bytes", "what"), "{{what}}"),
+            query(f"max(redrive_disk_budget_bytes{{{WHERE}}})", "budget"),
+            alerts=("RedriveDiskBudgetNearlyUsedUp",),
+            width=6,
+        ),
+        chart(
             "Console: answers by status",
             "Per second. 5xx: the console or the database failed.",
             "ops",

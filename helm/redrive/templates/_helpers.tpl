@@ -352,6 +352,9 @@ securityContext:
 - {name: REDRIVE_LOG_LEVEL, value: {{ .Values.log.level | quote }}}
 # A migration beside the release is waited for, and not met with restarts.
 - {name: REDRIVE_STARTUP_TIMEOUT, value: "120"}
+{{- with .Values.database.diskBudgetGiB }}
+- {name: REDRIVE_DISK_BUDGET_GIB, value: {{ int . | quote }}}
+{{- end }}
 {{- with .Values.database.tls }}
 {{- with .mode }}
 - {name: PGSSLMODE, value: {{ . | quote }}}

@@ -112,6 +112,13 @@ HEALTH_FIGURES = (
         lambda h: {(): h.schema_size},
     ),
     _figure(
+        "redrive_disk_used_bytes",
+        "Size of dead letters with their failures, and of the history, as vacuum last"
+        " estimated it.",
+        ("what",),
+        lambda h: {(what,): size for what, size in h.disk.items()},
+    ),
+    _figure(
         "redrive_pg_sequence_used_ratio",
         "Share of the sequence's values that is used.",
         ("sequence",),

@@ -225,7 +225,8 @@ class Health(msgspec.Struct, frozen=True):
     """Result of `redrive.health_v1`.
 
     If the schema's owner may not see all sessions (`sees_sessions`), what it cannot see
-    is empty. `horizons`: holder of vacuum's horizon -> age in transactions.
+    is empty. `horizons`: holder of vacuum's horizon -> age in transactions. `disk`: bytes
+    of `dead_letters` and of `history`.
     """
 
     sees_sessions: bool
@@ -243,6 +244,7 @@ class Health(msgspec.Struct, frozen=True):
     campaigns: dict[str, float]
     heals_aborted: int
     names: list[Names] = []
+    disk: dict[str, float] = {}
     oldest_transaction: LongTransaction | None = None
 
 

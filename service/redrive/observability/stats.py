@@ -61,9 +61,13 @@ class DatabaseStats:
     """Reader of the figures for one process.
 
     Scrapes within MAX_AGE_SECONDS share one reading.
+
+    Args:
+        disk_budget: bytes that dead letters and the history may take; 0 = no budget.
     """
 
-    def __init__(self, where: Address | str) -> None:
+    def __init__(self, where: Address | str, disk_budget: int = 0) -> None:
+        self._disk_budget = disk_budget
         self.link = Link(where, "redrive stats", statement_timeout="5s")
 
         # A frozen server does not apply its statement timeout.
@@ -117,6 +121,13 @@ class DatabaseStats:
                 about=about,
                 labels=(),
                 values={(): (time.monotonic() - began)},
+            )
+            about = "Bytes that dead letters and the history may take, if limited."
+            yield _gauge(
+                "redrive_disk_budget_bytes",
+                about=about,
+                labels=(),
+                values={(): self._disk_budget} if self._disk_budget else {},
             )
             yield from _gauges(snapshot)
             yield from _totals(snapshot)

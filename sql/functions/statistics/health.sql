@@ -10,6 +10,7 @@
 --        freeze: counter, scope, age. `server` is the oldest of all databases
 --        tables: name, dead rows, dead rows at which autovacuum begins, age of the last vacuum
 --        standbys: name, bytes, seconds; slots: name, active, bytes of WAL kept
+--        disk: dead_letters and history -> bytes
 --        sequences: name -> share used; names: of queues and kinds, used and allowed; limits: name -> how long the oldest job has waited
 --        campaigns: paused or aborted with dead letters left, or with canaries that have not begun ->
 --        seconds since the last step
@@ -132,6 +133,28 @@ begin
                           join pg_index i on i.indexrelid = c.oid
                           where i.indrelid in (select t.oid from toast t))
             select sum(p.relpages::bigint) * current_setting('block_size')::int from pages p),
+        'disk', (
+            with ours as (
+                select c.oid, c.reltoastrelid,
+                       case when c.relname in ('dead_letters', 'failures') then 'dead_letters'
+                            else 'history' end as what
+                from pg_class c
+                where c.relnamespace = 'redrive'::regnamespace and c.relkind = 'r'
+                  and (c.relname in ('dead_letters', 'failures')
+                       or c.oid in (select i.inhrelid from pg_inherits i
+                                    where i.inhparent = 'redrive.history'::regclass))),
+            tables as (
+                select o.what, o.oid from ours o
+                union all select o.what, o.reltoastrelid from ours o where o.reltoastrelid <> 0),
+            files as (
+                select t.what, t.oid from tables t
+                union all select t.what, i.indexrelid
+                          from tables t join pg_index i on i.indrelid = t.oid)
+            select jsonb_object_agg(s.what, s.bytes)
+            from (select f.what, sum(greatest(c.relpages, 0)::bigint)
+                                 * current_setting('block_size')::int as bytes
+                  from files f join pg_class c on c.oid = f.oid
+                  group by f.what) s),
         'sequences', (
             select coalesce(jsonb_object_agg(
                        c.relname,

@@ -171,7 +171,7 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
         with database(settings, lock_timeout=LOCK_TIMEOUT) as conn:
             login = conn.info.user
             yield from _of_vitals(conn)
-            yield from check_server.findings(conn)
+            yield from check_server.findings(conn, settings.disk_budget_gib << 30)
             for name, look in _LOOKS.items():
                 yield _looked(conn, name, look)
     except psycopg.errors.InsufficientPrivilege as error:

@@ -27,6 +27,7 @@ STANDBY_SECONDS, STANDBY_BYTES = 300.0, 10e9
 SLOT_BYTES, ACTIVE_SLOT_BYTES = 5e9, 20e9
 USED_SEQUENCE = 0.75
 USED_NAMES = 0.8
+USED_DISK = 0.8
 FORGOTTEN_SECONDS = 86_400.0
 ABORTED_HEALS = 3
 
@@ -59,8 +60,12 @@ class _Sessions(NamedTuple):
     idle: int
 
 
-def findings(conn: Connection) -> Iterator[Finding]:
-    """Yield all findings of this module."""
+def findings(conn: Connection, disk_budget: int) -> Iterator[Finding]:
+    """Yield all findings of this module.
+
+    Args:
+        disk_budget: bytes that dead letters and the history may take; 0 = no budget.
+    """
     body: Any = value(conn, _READ)
     health = None if body is None else msgspec.json.decode(body, type=Health)
     if health is None:
@@ -71,6 +76,7 @@ def findings(conn: Connection) -> Iterator[Finding]:
     yield rights(health)
     yield _connections(conn, health)
     yield _transactions(conn, health)
+    yield disk(health, disk_budget)
 
     for look in LOOKS:
         yield look(health)
@@ -250,6 +256,27 @@ def _names(health: Health) -> Finding:
         f" redrive queue limit {fullest.what}=N"
     )
     return Finding("names", ok=False, text=text)
+
+
+def disk(health: Health, budget: int) -> Finding:
+    """Compare the size of dead letters and of the history with the budget, in bytes."""
+    used = sum(health.disk.values())
+    text = f"dead letters and history take {_mib(used)}"
+    if not budget:
+        text += "; REDRIVE_DISK_BUDGET_GIB sets no limit"
+        return Finding("disk", ok=True, text=text)
+
+    text += f" of {_mib(budget)}"
+    if used <= USED_DISK * budget:
+        return Finding("disk", ok=True, text=text)
+
+    most = max(health.disk, key=health.disk.__getitem__)
+    remedy = "delete old ones with redrive purge --older-than 7d"
+    if most == "history":
+        remedy = "keep fewer days with redrive queue set QUEUE --history 1d"
+
+    text += f", most of it {most.replace('_', ' ')}: {remedy}, or raise the budget"
+    return Finding("disk", ok=False, text=text)
 
 
 def _forgotten(health: Health) -> Finding:

@@ -48,7 +48,7 @@ def exporter(database_url: str | None, http_port: int | None) -> None:
         wait_for_schema(single, start.startup_timeout)
 
     tended = [
-        _Tended(cell, DatabaseStats(address))
+        _Tended(cell, DatabaseStats(address, start.disk_budget))
         for cell, address in start.databases.items()
     ]
 
@@ -136,6 +136,7 @@ class _Start(NamedTuple):
     log_level: str
     http_port: int
     startup_timeout: float
+    disk_budget: int
 
 
 def _start(database_url: str | None, http_port: int | None) -> _Start:
@@ -148,6 +149,7 @@ def _start(database_url: str | None, http_port: int | None) -> _Start:
         log_level=of_all.log_level,
         http_port=of_all.http_port,
         startup_timeout=of_all.startup_timeout,
+        disk_budget=of_all.disk_budget_gib << 30,
     )
 
 

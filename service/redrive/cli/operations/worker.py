@@ -129,6 +129,7 @@ class Start:
     http_port: int
     database_metrics: bool
     startup_timeout: float
+    disk_budget: int
 
 
 def start_of(
@@ -159,6 +160,7 @@ def start_of(
         http_port=settings.http_port,
         database_metrics=settings.database_metrics,
         startup_timeout=settings.startup_timeout,
+        disk_budget=settings.disk_budget_gib << 30,
     )
 
 
@@ -212,7 +214,7 @@ def _serve(
         ),
     ]
     if start.database_metrics:
-        sources.append(DatabaseStats(start.options.database).collect)
+        sources.append(DatabaseStats(start.options.database, start.disk_budget).collect)
 
     exposition = Exposition(metrics, *sources, *figures)
     serve(

@@ -104,15 +104,18 @@ class Intake(threading.Thread):
                 source.close()
 
     def _take(self, conn: Connection, source: Source) -> None:
-        looked = 0.0
+        look_at, has_taken = 0.0, False
         while not self._stop_asked.is_set():
-            if time.monotonic() - looked > LOOK_SECONDS:
+            if time.monotonic() >= look_at:
                 self.state.waiting = source.waiting()
-                looked = time.monotonic()
+                look_at = time.monotonic() + LOOK_SECONDS
 
             messages = source.receive()
             if messages:
                 self._take_batch(conn, source, messages)
+            elif self.state.waiting and has_taken:
+                look_at = 0.0  # All were taken, so the count is old.
+            has_taken = bool(messages)
             if self.state.waiting == 0:
                 self.state.moved_at = time.monotonic()
 
