@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.factories import (
     make_job,
     make_worker,
 )
+from tests.flow.harness import wait_for
 from tests.postgres import Database
 
 PLAN = ("campaign", "plan", "--handlers", "tests.cli.tried:jobs")
@@ -77,12 +79,68 @@ def test_no_other_process_can_be_signalled(
     redrive: Redrive, database: Database
 ) -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
-        make_dead_letter(database.conn, "signals", {"pid": other.pid})
+        for kind in ("signals", "signals.indirect"):
+            make_dead_letter(database.conn, kind, {"pid": other.pid})
         found = try_all(redrive)
         is_alive = other.poll() is None
         other.kill()
 
-    assert (found["returned"], found["failed"], is_alive) == (1, {}, True)
+    assert (found["returned"], found["failed"], is_alive) == (2, {}, True)
+
+
+def test_no_mode_owner_or_time_of_a_file_outside_is_changed(
+    redrive: Redrive, database: Database, tmp_path: Path
+) -> None:
+    kept = tmp_path / "order.csv"
+    kept.write_text("an order")
+    before = kept.stat()
+    for kind in ("file.changed", "file.copied"):
+        make_dead_letter(database.conn, kind, {"path": str(kept)})
+    found = try_all(redrive)
+
+    assert (found["returned"], found["failed"]) == (2, {})
+    after = kept.stat()
+    assert (after.st_mode, after.st_uid, after.st_mtime, after.st_ctime) == (
+        *(before.st_mode, before.st_uid, before.st_mtime, before.st_ctime),
+    )
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_no_descendant_outlives_the_command(
+    redrive: Redrive, database: Database, tmp_path: Path, ending: signal.Signals
+) -> None:
+    """A command that is killed cannot end them, so the sandbox does it itself."""
+    make_dead_letter(database.conn, "descendants", {})
+    command = [sys.executable, "-m", "redrive", *PLAN, "--try", "1"]
+    environment = os.environ | {
+        "REDRIVE_DATABASE_URL": database.url,
+        "TMPDIR": str(tmp_path),
+    }
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL
+    ) as running:
+        wait_for(lambda: [*tmp_path.rglob("ready")], seconds=60)
+        group = next(iter(children_of(running.pid)))
+        assert len(members_of(group)) >= 4
+        running.send_signal(ending)
+
+    wait_for(lambda: not members_of(group))
+
+
+def children_of(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [*map(int, found)]
+
+
+def members_of(group: int) -> list[str]:
+    """Return the processes of a group that have not ended."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, member = file.read_text().rpartition(")")[2].split()[:3]
+            if int(member) == group and state != "Z":
+                found.append(file.parent.name)
+    return found
 
 
 def test_no_process_leaves_the_session_that_is_ended(
@@ -94,12 +152,17 @@ def test_no_process_leaves_the_session_that_is_ended(
     assert (found["returned"], found["failed"]) == (1, {})
 
 
-def test_no_variable_of_a_database_is_seen(
+def test_no_variable_of_a_database_and_no_secret_is_seen(
     redrive: Redrive, database: Database
 ) -> None:
     names = ["REDRIVE_DATABASE_URL", "REDRIVE_LISTEN_URL", "PGPASSWORD", "PGSERVICE"]
     make_dead_letter(database.conn, "environment", {"names": names})
-    given = {"PGPASSWORD": "x", "REDRIVE_LISTEN_URL": database.url}
+    given = {
+        "PGPASSWORD": "x",
+        "REDRIVE_LISTEN_URL": database.url,
+        "SHOP_URL": "postgresql://shop:s3cr3tword@db/shop",
+        "STRIPE_API_KEY": "s3cr3tword",
+    }
     found = redrive(*PLAN, "--try", "100", "--json", **given).json["tried"]
 
     assert (found["returned"], found["failed"]) == (1, {})

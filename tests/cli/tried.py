@@ -3,9 +3,13 @@
 import asyncio
 import ctypes
 import errno
+import fcntl
 import os
+import resource
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -151,6 +155,88 @@ def send_signals(payload: Payload) -> None:
             raise AssertionError
 
 
+@jobs.handle("signals.indirect")
+def send_signals_indirectly(payload: Payload) -> None:
+    """Let a pipe signal another process, and let the kernel end it at its limit."""
+    pid, ours = payload["pid"], os.pipe()
+    commands = (
+        (fcntl.fcntl, fcntl.F_SETOWN, pid),
+        (fcntl.fcntl, 15, struct.pack("ii", 1, pid)),
+        (fcntl.ioctl, 0x8901, struct.pack("i", pid)),
+    )
+    for call, number, value in commands:
+        with suppress(PermissionError):
+            call(ours[0], number, value)
+            raise AssertionError(number)
+    with suppress(PermissionError):
+        resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1))
+        raise AssertionError
+    with suppress(OSError):
+        os.kill(-(2**31), signal.SIGTERM)
+        raise AssertionError
+    resource.prlimit(0, resource.RLIMIT_CORE)
+
+
+@jobs.handle("file.changed")
+def change_a_file(payload: Payload) -> None:
+    """Try each way to the mode, the owner, the times and the attributes of a file."""
+    path = payload["path"]
+    linked = Path(tempfile.mkdtemp()) / "link"
+    linked.symlink_to(path)
+    parent = os.open(Path(path).parent, os.O_RDONLY)
+    opened = os.open(path, os.O_RDONLY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    ways = (
+        lambda: Path(path).chmod(0o777),
+        lambda: linked.chmod(0o777),
+        lambda: os.chmod(Path(path).name, 0o777, dir_fd=parent),
+        lambda: os.fchmod(opened, 0o777),
+        lambda: Path(f"/proc/self/fd/{opened}").chmod(0o777),
+        lambda: os.utime(path, (1, 1)),
+        lambda: os.utime(path),
+        lambda: os.utime(opened, (1, 1)),
+        lambda: os.chown(path, 12, 12),
+        lambda: os.lchown(path, 12, 12),
+        lambda: os.fchown(opened, 12, 12),
+        lambda: os.setxattr(path, "user.a", b"!"),
+        lambda: fcntl.ioctl(opened, 0x40086602, struct.pack("l", 0x40)),
+        lambda: subprocess.run(["chmod", "777", path], check=True, stderr=-3),
+    )
+    for n, change in enumerate(ways):
+        with suppress(PermissionError, subprocess.CalledProcessError):
+            change()
+            raise AssertionError(n)
+    if libc.syscall(452, -100, path.encode(), 0o777, 0) == 0:
+        raise AssertionError
+
+
+@jobs.handle("file.copied")
+def copy_a_file(payload: Payload) -> None:
+    """Change files in our own directory, as usual."""
+    copy = Path(tempfile.mkdtemp()) / "copy"
+    shutil.copy2(payload["path"], copy)
+    if copy.stat().st_mtime != Path(payload["path"]).stat().st_mtime:
+        raise AssertionError
+    os.chdir(copy.parent)
+    Path("copy").chmod(0o700)
+    os.utime("copy", ns=(5, 7))
+    with copy.open("a") as file:
+        os.fchmod(file.fileno(), 0o750)
+    if (copy.stat().st_mtime_ns, copy.stat().st_mode & 0o777) == (7, 0o750):
+        return
+    raise AssertionError(copy.stat())
+
+
+@jobs.handle("descendants", policy=Policy(timeout=60))
+def leave_descendants(payload: Payload) -> None:
+    """Leave a child and a grandchild whose parent has ended; then go on."""
+    double = "import subprocess; subprocess.Popen(['sleep', '611'])"
+    subprocess.run([sys.executable, "-c", double], check=True)
+    subprocess.Popen(["sleep", "612"])
+    Path(os.environ["TMPDIR"], "ready").touch()
+    time.sleep(60)
+
+
 def _send_by_pidfd(pid: int, number: int) -> None:
     signal.pidfd_send_signal(os.pidfd_open(pid), number)
 
@@ -166,8 +252,12 @@ def leave_a_survivor(payload: Payload) -> None:
 @jobs.handle("environment")
 def read_the_environment(payload: Payload) -> None:
     found = [name for name in payload["names"] if name in os.environ]
-    if found:
+    found += [name for name, value in os.environ.items() if "s3cr3t" in value]
+    if found or "s3cr3t" in Path("/proc/self/environ").read_text():
         raise AssertionError(found)
+    with suppress(PermissionError):
+        read = Path(f"/proc/{os.getppid()}/environ").read_text()
+        raise AssertionError(len(read))
 
 
 @jobs.handle("file.kept")

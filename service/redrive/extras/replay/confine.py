@@ -9,13 +9,18 @@ before.
               waits for an answer from the other end of CHANNEL, a Unix socket that
               receives the listener for such calls
     signals   only to processes of its own session, which no child can leave
+    end       when this process ends, so do all others of its session
     memory    no call can read or change another process, or take its sockets
     files     by Landlock, if the kernel has it; else no file can grow
+    modes     and times: the other end of CHANNEL changes those of files in HOME only
+    owners    and attributes of files stay
 """
 
 import ctypes
 import os
 import resource
+import select
+import signal
 import socket
 import struct
 import sys
@@ -43,6 +48,20 @@ class Numbers(NamedTuple):
     """setsid, setpgid"""
     signals: tuple[int, ...]
     """kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo"""
+    prlimit: int
+    fcntl: int
+    ioctl: int
+    owners: tuple[int, ...]
+    """fchownat, fchown, f/l/setxattr, f/l/removexattr, and the old calls for owners, times"""
+    utimensat: int
+    fchmod: int
+    fchmodat: int
+    chmod: tuple[int, ...]
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """Return the calls that change modes and times."""
+        return (self.utimensat, self.fchmod, self.fchmodat, *self.chmod, FCHMODAT2)
 
 
 ARCHITECTURES = {
@@ -51,15 +70,38 @@ ARCHITECTURES = {
         other_processes=(101, 310, 311, 438, 424),
         sessions=(112, 109),
         signals=(62, 200, 234, 129, 297),
+        prlimit=302,
+        fcntl=72,
+        ioctl=16,
+        owners=(260, 93, 92, 94, *range(188, 191), *range(197, 200), 132, 235, 261),
+        utimensat=280,
+        fchmod=91,
+        fchmodat=268,
+        chmod=(90,),
     ),
     "aarch64": Numbers(
         *(0xC00000B7, 277, 198, 199, 203, 200, 201, 206, 211, 269),
         other_processes=(117, 270, 271, 438, 424),
         sessions=(157, 154),
         signals=(129, 130, 131, 138, 240),
+        prlimit=261,
+        fcntl=25,
+        ioctl=29,
+        owners=(54, 55, *range(5, 8), *range(14, 17)),
+        utimensat=88,
+        fchmod=52,
+        fchmodat=53,
+        chmod=(),
     ),
 }
 IO_URING_SETUP = 425
+FCHMODAT2 = 452
+ATTRIBUTES = (463, 466, 469)
+"""setxattrat, removexattrat, file_setattr"""
+SIGNAL_OWNERS = (8, 15)
+"""Commands of fcntl that let a file send signals to another process."""
+FILE_COMMANDS = (0x8901, 0x8902, 0x40086602, 0x401C5820)
+"""Commands of ioctl that do the same, or change the flags of a file."""
 X32 = 0x40000000
 """First number of another interface to the same calls."""
 
@@ -75,6 +117,8 @@ FAST_OPEN = 0x20000000
 SOCKET_TYPE = 0xF
 """Mask that removes SOCK_NONBLOCK and SOCK_CLOEXEC."""
 
+DROP_CAPABILITY, CAPABILITIES = 24, (21, 38)
+"""CAP_SYS_ADMIN, CAP_PERFMON"""
 NO_NEW_PRIVILEGES, FILTER_MODE, NEW_LISTENER = 38, 1, 8
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF, BENEATH = 444, 445, 446, 1
 CHANGES = sum(1 << right for right in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
@@ -93,8 +137,13 @@ def main(arguments: list[str]) -> None:
         sys.exit("only Linux can do that")
 
     channel, home, *command = arguments
+    _start_guard()
     _limit(resource.RLIMIT_DATA, MEMORY)
     libc = ctypes.CDLL(None, use_errno=True)
+
+    # Root could read the environment of our parent with these. Others have none.
+    for capability in CAPABILITIES:
+        libc.prctl(DROP_CAPABILITY, capability, 0, 0, 0)
 
     # Without this, the kernel accepts a filter only from a privileged process.
     fixed = libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -107,6 +156,28 @@ def main(arguments: list[str]) -> None:
     listener = _refuse_calls(libc)
     _send(listener, int(channel))
     os.execv(command[0], command)  # noqa: S606 # no shell is wanted
+
+
+def _start_guard() -> None:
+    """Start a process that ends this session as soon as this process has ended.
+
+    It is no child of ours, because a handler may wait for all its children.
+    """
+    group = os.getpid()
+    leader = os.pidfd_open(group)
+    child = os.fork()
+    if child:
+        os.close(leader)
+        os.waitpid(child, 0)
+        return
+
+    if not os.fork():
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        os.closerange(0, leader)
+        os.closerange(leader + 1, os.sysconf("SC_OPEN_MAX"))
+        select.select([leader], [], [])
+        os.killpg(group, signal.SIGKILL)
+    os._exit(0)
 
 
 def _send(listener: int, channel: int) -> None:
@@ -158,10 +229,16 @@ def _program(numbers: Numbers) -> bytes:
         # The parent ends the process by its group, which no child may leave.
         *_answer(REFUSE, *numbers.sessions),
         *_answer(NOTIFY, *numbers.signals),
+        *_answer(REFUSE, *numbers.owners, *ATTRIBUTES),
+        *_answer(NOTIFY, *numbers.changes),
         *_answer(NOTIFY, numbers.socket, numbers.connect, numbers.bind, numbers.listen),
-        *_if_flag(numbers.sendto, 3, FAST_OPEN),
-        *_if_flag(numbers.sendmsg, 2, FAST_OPEN),
-        *_if_flag(numbers.sendmmsg, 3, FAST_OPEN),
+        *_if_argument(numbers.sendto, 3, NOTIFY, IF_ANY_BIT, FAST_OPEN),
+        *_if_argument(numbers.sendmsg, 2, NOTIFY, IF_ANY_BIT, FAST_OPEN),
+        *_if_argument(numbers.sendmmsg, 3, NOTIFY, IF_ANY_BIT, FAST_OPEN),
+        # A limit ends a process, too; 0 is the caller.
+        *_if_argument(numbers.prlimit, 0, REFUSE, IF_ANY_BIT, 0xFFFFFFFF),
+        *_if_argument(numbers.fcntl, 1, REFUSE, IF_EQUAL, *SIGNAL_OWNERS),
+        *_if_argument(numbers.ioctl, 1, REFUSE, IF_EQUAL, *FILE_COMMANDS),
         *_unless_streams(numbers.socketpair),
     ]
     return b"".join(struct.pack("HBBI", *step) for step in steps)
@@ -174,12 +251,15 @@ def _answer(result: int, *calls: int) -> Iterator[Step]:
         yield (RETURN, 0, 0, result)
 
 
-def _if_flag(call: int, argument: int, flag: int) -> Iterator[Step]:
-    """Yield steps that ask the listener about a call with this flag."""
-    yield (IF_EQUAL, 0, 4, call)
+def _if_argument(
+    call: int, argument: int, result: int, test: int, *values: int
+) -> Iterator[Step]:
+    """Yield steps that end with this result if an argument passes one of the tests."""
+    yield (IF_EQUAL, 0, 2 + 2 * len(values), call)
     yield (LOAD, 0, 0, ARGUMENTS + argument * ARGUMENT_BYTES)
-    yield (IF_ANY_BIT, 0, 1, flag)
-    yield (RETURN, 0, 0, NOTIFY)
+    for value in values:
+        yield (test, 0, 1, value)
+        yield (RETURN, 0, 0, result)
     yield (RETURN, 0, 0, ALLOW)
 
 

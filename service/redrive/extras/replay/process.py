@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from redrive.errors import RedriveError
 from redrive.extras.replay import confine
 from redrive.extras.replay.calls import Address, Calls
+from redrive.rules.payloads.redact import HIDDEN, is_secret, scrub
+from redrive.worker.run.process import WITHHELD as HIDDEN_VALUE
 
 START_SECONDS = 60.0
 """Limit for importing the application."""
@@ -67,7 +69,8 @@ class ConfinedProcess:
             with theirs:
                 fd = theirs.fileno()
                 command = (str(fd), home, *program(fd))
-                inherited = _environment(home) | dict(environment or {})
+                inherited = _environment(home, are_hidden=not allowed)
+                inherited |= environment or {}
                 try:
                     self._process = _started(
                         command,
@@ -82,11 +85,11 @@ class ConfinedProcess:
                     raise CannotConfine(msg) from None
 
             stack.callback(self._kill)
-            self._listen(stack)
+            self._listen(stack, home)
             self.close = stack.pop_all().close
             """End it, and remove the files it made."""
 
-    def _listen(self, stack: contextlib.ExitStack) -> None:
+    def _listen(self, stack: contextlib.ExitStack, home: str) -> None:
         """Watch the process: its output, its messages, and its refused calls."""
         self._errors = -1
         stderr = self._process.stderr
@@ -97,7 +100,7 @@ class ConfinedProcess:
 
         self._listener = self._received_listener()
         stack.callback(os.close, self._listener)
-        self._calls = Calls(self._listener, self._allowed)
+        self._calls = Calls(self._listener, self._allowed, home)
         stack.callback(self._calls.close)
 
         watched = (self._listener, self._errors, self.channel.fileno())
@@ -212,10 +215,15 @@ def _started(
     )
 
 
-def _environment(home: str) -> dict[str, str]:
-    """Return our environment without databases, and without the export of spans."""
+def _environment(home: str, *, are_hidden: bool) -> dict[str, str]:
+    """Return our environment without databases, and without the export of spans.
+
+    Args:
+        are_hidden: withhold the secrets of the application, too. The variables stay
+            set, because most applications cannot be imported without them.
+    """
     inherited = {
-        name: value
+        name: _without_secrets(name, value) if are_hidden else value
         for name, value in os.environ.items()
         if not (
             name.startswith(WITHHELD)
@@ -223,3 +231,10 @@ def _environment(home: str) -> dict[str, str]:
         )
     }
     return inherited | {"OTEL_SDK_DISABLED": "true", "TMPDIR": home}
+
+
+def _without_secrets(name: str, value: str) -> str:
+    if is_secret(name) and value:
+        return HIDDEN_VALUE
+    # Brackets would make an URL invalid.
+    return scrub(value).replace(HIDDEN, HIDDEN_VALUE)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from redrive.encryption import KEYS
 from redrive.extras.replay.process import (
     AFTER_CALL_SECONDS,
     START_SECONDS,
@@ -153,7 +154,9 @@ def _confined(shared_fd: int, handlers: str) -> ConfinedProcess:
         return (sys.executable, "-c", RUNNER, *numbers, handlers, *nothing)
 
     try:
-        return ConfinedProcess(program, fds=[shared_fd])
+        # It hides the keys from handlers itself, once it has read them.
+        keys = {KEYS: os.environ[KEYS]} if KEYS in os.environ else None
+        return ConfinedProcess(program, fds=[shared_fd], environment=keys)
     except CannotConfine as error:
         msg = f"--try: {error}"
         raise CannotConfine(msg) from None
