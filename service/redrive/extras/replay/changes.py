@@ -35,18 +35,11 @@ def change_file(
     Raises:
         OSError: the change is refused, or not possible.
     """
-    numbers = confine.known_numbers()
-    if number in numbers.chmod:
-        arguments = (HERE, *arguments[:2], 0)
-    elif number == numbers.fchmod:
-        arguments = (arguments[0], 0, arguments[1], 0)
-    elif number == numbers.fchmodat:
-        arguments = (*arguments[:3], 0)
-
-    directory, pointer, value, flags = arguments[:4]
+    is_of_times = number == confine.known_numbers().utimensat
+    directory, pointer, value, flags = _in_one_order(number, arguments)
     path = _read(pid, pointer, MAX_PATH).partition(b"\0")[0] if pointer else b""
     times = None
-    if number == numbers.utimensat and value:
+    if is_of_times and value:
         times = _read(pid, value, TIMES_BYTES)
 
     with contextlib.ExitStack() as stack:
@@ -59,10 +52,23 @@ def change_file(
         if not Path(opened).readlink().is_relative_to(home):
             raise PermissionError(errno.EPERM, "it is outside of the sandbox")
 
-        if number == numbers.utimensat:
+        if is_of_times:
             _set_times(opened, times)
         else:
             os.chmod(opened, value & 0o777)  # noqa: PTH101 # a link of the kernel
+
+
+def _in_one_order(number: int, arguments: Sequence[int]) -> Sequence[int]:
+    """Return directory, path, value and flags."""
+    numbers = confine.known_numbers()
+    if number in numbers.chmod:
+        return (HERE, *arguments[:2], 0)
+    if number == numbers.fchmod:
+        return (arguments[0], 0, arguments[1], 0)
+    if number == numbers.fchmodat:
+        return (*arguments[:3], 0)
+
+    return arguments[:4]
 
 
 def _opened(pid: int, directory: int, path: bytes, flags: int) -> int:

@@ -224,24 +224,41 @@ def _program(numbers: Numbers) -> bytes:
         (LOAD, 0, 0, NUMBER),
         (IF_AT_LEAST, 0, 1, X32),
         (RETURN, 0, 0, KILL),
-        # io_uring can make sockets; libraries work without it.
-        *_answer(REFUSE, IO_URING_SETUP, *numbers.other_processes),
-        # The parent ends the process by its group, which no child may leave.
-        *_answer(REFUSE, *numbers.sessions),
-        *_answer(NOTIFY, *numbers.signals),
-        *_answer(REFUSE, *numbers.owners, *ATTRIBUTES),
-        *_answer(NOTIFY, *numbers.changes),
-        *_answer(NOTIFY, numbers.socket, numbers.connect, numbers.bind, numbers.listen),
-        *_if_argument(numbers.sendto, 3, NOTIFY, IF_ANY_BIT, FAST_OPEN),
-        *_if_argument(numbers.sendmsg, 2, NOTIFY, IF_ANY_BIT, FAST_OPEN),
-        *_if_argument(numbers.sendmmsg, 3, NOTIFY, IF_ANY_BIT, FAST_OPEN),
-        # A limit ends a process, too; 0 is the caller.
-        *_if_argument(numbers.prlimit, 0, REFUSE, IF_ANY_BIT, 0xFFFFFFFF),
-        *_if_argument(numbers.fcntl, 1, REFUSE, IF_EQUAL, *SIGNAL_OWNERS),
-        *_if_argument(numbers.ioctl, 1, REFUSE, IF_EQUAL, *FILE_COMMANDS),
-        *_unless_streams(numbers.socketpair),
+        *_processes(numbers),
+        *_files(numbers),
+        *_sockets(numbers),
     ]
     return b"".join(struct.pack("HBBI", *step) for step in steps)
+
+
+def _processes(numbers: Numbers) -> Iterator[Step]:
+    """Yield steps about other processes."""
+    yield from _answer(REFUSE, *numbers.other_processes)
+    # The parent ends the process by its group, which no child may leave.
+    yield from _answer(REFUSE, *numbers.sessions)
+    yield from _answer(NOTIFY, *numbers.signals)
+    # A limit ends a process, too; 0 is the caller.
+    yield from _if_argument(numbers.prlimit, 0, REFUSE, IF_ANY_BIT, 0xFFFFFFFF)
+    yield from _if_argument(numbers.fcntl, 1, REFUSE, IF_EQUAL, *SIGNAL_OWNERS)
+
+
+def _files(numbers: Numbers) -> Iterator[Step]:
+    """Yield steps about what Landlock does not cover."""
+    yield from _answer(REFUSE, *numbers.owners, *ATTRIBUTES)
+    yield from _answer(NOTIFY, *numbers.changes)
+    yield from _if_argument(numbers.ioctl, 1, REFUSE, IF_EQUAL, *FILE_COMMANDS)
+
+
+def _sockets(numbers: Numbers) -> Iterator[Step]:
+    """Yield steps about connections, and the last step."""
+    # io_uring can make sockets; libraries work without it.
+    yield from _answer(REFUSE, IO_URING_SETUP)
+    calls = (numbers.socket, numbers.connect, numbers.bind, numbers.listen)
+    yield from _answer(NOTIFY, *calls)
+    yield from _if_argument(numbers.sendto, 3, NOTIFY, IF_ANY_BIT, FAST_OPEN)
+    yield from _if_argument(numbers.sendmsg, 2, NOTIFY, IF_ANY_BIT, FAST_OPEN)
+    yield from _if_argument(numbers.sendmmsg, 3, NOTIFY, IF_ANY_BIT, FAST_OPEN)
+    yield from _unless_streams(numbers.socketpair)
 
 
 def _answer(result: int, *calls: int) -> Iterator[Step]:

@@ -7,7 +7,6 @@ their type.
 """
 
 import hashlib
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import Any, cast
@@ -152,7 +151,8 @@ def _mark(value: Any, texts: MutableMapping[str, str] | None) -> Mark:
     if value is None or isinstance(value, bool):
         return value
 
-    is_small = math.isfinite(value) and abs(value) <= MAX_NUMBER
+    # An integer may be too long for a float; a comparison is false for NaN.
+    is_small = -MAX_NUMBER <= value <= MAX_NUMBER
     return value if is_small else NUMBER
 
 
