@@ -510,7 +510,7 @@ def test_a_breaker_that_opens_and_closes_in_turn_is_one_notification(
 def test_an_outage_is_over_when_the_share_has_fallen_or_no_job_fails_any_more(
     tool: Callable[[str], str], tmp_path: Path, a_minute: int, drains: bool, ends: int
 ) -> None:
-    """Whichever comes first; the alert goes on for 15 minutes."""
+    """Whichever comes first; the alert fires for 15 minutes more."""
     world = an_outage(a_minute=a_minute, drains=drains)
     ((_, last),) = spans(tool, tmp_path, world)
     assert ends + 14.5 <= last <= ends + 15

@@ -192,8 +192,8 @@ class Redrive:
         return Hold(url, seconds, cancel(url, n), commits=False)
 
     def failures(self, conn: psycopg.Connection[Any]) -> dict[str, list[Any]]:
-        """What else must be empty: effects that were not had once, groups whose counts are not
-        those of the rows.
+        """What else must be empty: effects that were not had once, and groups whose
+        counts differ from the rows.
         """
         twice = conn.execute(
             "select n from effects group by n having count(*) > 1"

@@ -1,10 +1,10 @@
 -- hold_failing: let the failing jobs of held groups wait, and the jobs of released groups run again.
 -- A job that fails while its group is held is held by the next call, so an attempt that is due before
--- still runs. Jobs that a campaign has released are left to it.
+-- still runs. Jobs that a campaign has released are left to it until their attempt has failed.
 -- in:    batch: how many jobs to change
 -- out:   how many jobs were changed
 -- locks: the end of the audit log, held_groups and jobs, skip locked: a later call changes the rest
--- plan:  jobs_failing_idx, campaign_jobs_redriven_idx
+-- plan:  jobs_failing_idx, campaign_jobs_redriven_idx, jobs_pkey
 create or replace function redrive.hold_failing_v1(batch int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -50,6 +50,7 @@ begin
     in_flight := array(
         select j.id from redrive.campaigns c
         join redrive.campaign_jobs j on j.campaign = c.id and j.state = 'redriven'
+        join redrive.jobs b on b.id = j.id and b.deliveries <= j.deliveries
         where c.id in (select redrive.live_campaigns_v1()) and c.filter ? 'failing'
           and c.filter ->> 'group' = any (held));
     with pick as materialized (
