@@ -249,7 +249,34 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"global": {"imageRegistry": "https://mirror.example"}},
         "at '/global/imageRegistry': 'https://mirror.example' does not match pattern",
     ),
-    ({"purge": {"every": "0m"}}, "at '/purge/every': '0m' does not match pattern"),
+    (
+        {"purge": {"every": "0m"}},
+        'purge.every is "0m"; it must be auto, empty, or a number and a unit, such',
+    ),
+    (
+        {"purge": {"olderThan": "30 days"}},
+        'purge.olderThan is "30 days"; it must be a number and a unit, such as 30m,',
+    ),
+    (
+        {"report": {"since": "week"}},
+        'report.since is "week"; it must be a number and a unit',
+    ),
+    (
+        {"retention": {"audit": "400"}},
+        'retention.audit is "400"; it must be a number and a unit',
+    ),
+    (
+        automatic(filter={"since": "yesterday"}),
+        'redrive.automatic.filter.since is "yesterday"; it must be an age such as',
+    ),
+    (
+        {"image": {"repository": "ghcr.io/shop/redrive:1.2"}},
+        "image.repository: ghcr.io/shop/redrive:1.2 ends with a tag; set the tag in",
+    ),
+    (
+        {"database": LOGINS | {"diskBudgetGiB": "50Gi"}},
+        "at '/database/diskBudgetGiB': got string, want integer",
+    ),
     (
         {"purge": {"states": ["gone"]}},
         "at '/purge/states/0': value must be one of 'open', 'redriven', 'resolved', ",

@@ -59,6 +59,23 @@
 {{- end -}}
 {{- end -}}
 
+{{- $duration := "[0-9]+(\\.[0-9]+)?(s|m|h|d|w)" -}}
+{{- $durations := dict "purge.olderThan" $values.purge.olderThan "report.since" $values.report.since -}}
+{{- range $what, $keep := $values.retention }}{{ $_ := set $durations (printf "retention.%s" $what) $keep }}{{ end -}}
+{{- range $field, $given := $durations -}}
+{{- include "redrive.validate.form" (list $field $given $duration "a number and a unit, such as 30m, 12h or 30d") -}}
+{{- end -}}
+{{- range $field, $given := dict "purge.every" $values.purge.every "redrive.automatic.every" $values.redrive.automatic.every -}}
+{{- include "redrive.validate.form" (list $field $given "(auto|[1-9][0-9]*(\\.[0-9]+)?(s|m|h|d|w))?" "auto, empty, or a number and a unit, such as 12h or 1d") -}}
+{{- end -}}
+{{- range $field := list "since" "until" -}}
+{{- $form := printf "(|%s|[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.,Z +-]*)" $duration -}}
+{{- include "redrive.validate.form" (list (printf "redrive.automatic.filter.%s" $field) (index $values.redrive.automatic.filter $field | default "") $form "an age such as 12h or 7d, or a time such as 2026-01-31T08:00Z") -}}
+{{- end -}}
+{{- if regexMatch ":[^/]*$" $values.image.repository -}}
+{{- fail (printf "image.repository: %s ends with a tag; set the tag in image.tag" $values.image.repository) -}}
+{{- end -}}
+
 {{- include "redrive.validate.cron" (list "purge.schedule" $values.purge.schedule) -}}
 {{- include "redrive.validate.cron" (list "redrive.automatic.schedule" $values.redrive.automatic.schedule) -}}
 {{- include "redrive.validate.cron" (list "report.schedule" $values.report.schedule) -}}
@@ -70,6 +87,13 @@
 {{- $unit := regexFind "(m|k|[KMGTPE]i|[MGTPE])$" (toString .) -}}
 {{- $factors := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
 {{- mulf (trimSuffix $unit (toString .) | float64) (get $factors $unit) -}}
+{{- end }}
+
+{{/* (list field text pattern sentence) */}}
+{{- define "redrive.validate.form" -}}
+{{- if not (regexMatch (printf "^(%s)$" (index . 2)) (index . 1)) -}}
+{{- fail (printf "%s is %q; it must be %s" (index . 0) (index . 1) (index . 3)) -}}
+{{- end -}}
 {{- end }}
 
 {{/* A cron expression, as the CronJobs of Kubernetes read it. (list field expression) */}}
