@@ -552,6 +552,17 @@ def test_one_session_does_not_use_up_what_another_may_ask_from_the_same_address(
     assert answers == [429] * 4
 
 
+def test_a_field_that_is_there_twice_is_refused(site: Site, olaf: TestClient):
+    """The last one counted, so a proxy that looked at the first was passed by."""
+    body = f"csrf={csrf(olaf)}&why=x&why=y"
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+
+    answer = olaf.post("/change/pause?queue=default", content=body, headers=headers)
+
+    assert answer.status_code == 400
+    assert "there more than once" in answer.text
+
+
 def test_the_sessions_and_tokens_of_a_person_share_one_limit(site: Site):
     """A person began a session for each 600 requests, and a stranger kept programs out."""
     first, second = site.signed_in("olaf"), site.signed_in("olaf")

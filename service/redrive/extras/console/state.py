@@ -275,7 +275,11 @@ def _fields(body: str) -> Mapping[str, str]:
         rule = f"it may have at most {MAX_FIELDS} fields"
         raise Invalid(f"the form is invalid; {rule}") from None
 
-    return dict(fields)
+    found = dict(fields)
+    if len(found) < len(fields):
+        raise Invalid("a field of the form is there more than once")
+
+    return found
 
 
 OwnForm = Annotated[Mapping[str, str], Depends(own_form)]
