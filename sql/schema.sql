@@ -3338,6 +3338,7 @@ create function redrive.unpark_v1(keys int)
     set enable_bitmapscan = off
     set enable_hashjoin = off
     set enable_mergejoin = off
+    set enable_sort = off
     set plan_cache_mode = force_generic_plan
     set jit = off;
 grant execute on function redrive.unpark_v1 to redrive_worker;

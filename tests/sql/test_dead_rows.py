@@ -79,6 +79,15 @@ def two_of_a_key(session: Session, worker: int) -> None:
         complete(session.conn, worker, job)
 
 
+def two_of_a_key_in_a_walk(session: Session, worker: int) -> None:
+    """Complete two jobs of one key, and look at the first job of each key."""
+    two_of_a_key(session, worker)
+    make_job(session.conn, ordering_key="k")
+    assert session.value("select redrive.unpark_v1(9)") == 0
+    (job,) = claim(session.conn, worker, 9, lanes=LANES, places=[START] * 2)
+    complete(session.conn, worker, job)
+
+
 def replaced(session: Session, worker: int) -> None:
     """Replace a job that waits."""
     assert worker
@@ -99,6 +108,14 @@ def one_in_a_transaction(session: Session, worker: int) -> None:
     complete_in = "select redrive.complete_in_transaction_v1(%s, %s, %s)"
     assert session.rows(complete_in, worker, job_id, job.deliveries)
 
+
+KEYED = (
+    "insert into redrive.jobs (kind, ordering_key, run_at, priority)"
+    f" select 'a', 'k', '2020-01-01', 9 from generate_series(1, {DEAD});"
+    # each of them was parked, and then due
+    " update redrive.jobs set run_at = '2020-01-01';"
+    " delete from redrive.jobs"
+)
 
 CASES = {
     "full scans of a lane": Case(
@@ -143,15 +160,9 @@ CASES = {
         lambda session, _: session.rows("select * from redrive.due_v1(null, null)"),
         150,
     ),
-    "jobs of an ordering key": Case(
-        lambda *_: None,
-        "insert into redrive.jobs (kind, ordering_key, run_at, priority)"
-        f" select 'a', 'k', '2020-01-01', 9 from generate_series(1, {DEAD});"
-        # each of them was parked, and then due
-        " update redrive.jobs set run_at = '2020-01-01';"
-        " delete from redrive.jobs",
-        two_of_a_key,
-        500,
+    "jobs of an ordering key": Case(lambda *_: None, KEYED, two_of_a_key, 500),
+    "jobs of an ordering key in the walk of all keys": Case(
+        lambda *_: None, KEYED, two_of_a_key_in_a_walk, 500
     ),
     "the claimed job of an ordering key": Case(
         lambda *_: None,
@@ -494,3 +505,29 @@ def test_a_key_that_nobody_uses_is_hot_no_longer(database: Database) -> None:
     ]
     left = "select ordering_key, generation from redrive.running_keys order by 1, 2"
     assert database.rows(left) == [("new", 0), ("runs", 0), ("runs", 3)]
+
+
+def test_the_walk_of_all_keys_meets_each_one_beside_hot_ones(
+    database: Database,
+) -> None:
+    """It reads hot keys from their places, and skips those that have no jobs."""
+    with database.conn.transaction():
+        database.rows("set local session_replication_role = replica")
+        database.rows(
+            "insert into redrive.jobs (kind, queue, ordering_key, run_at)"
+            " select 'a', q, k, 'infinity' from unnest(array['a', 'b', 'c']) q,"
+            " unnest(array['d', 'k', 'z']) k, generate_series(1, 2)"
+        )
+        database.rows(
+            "insert into redrive.hot_keys"
+            " (queue, ordering_key, generation, jobs_from, next_from, next_xid)"
+            " select q, k, 1, 0, 0, '1' from (values ('a', 'd'), ('b', 'f'), ('b', 'k'),"
+            " ('b', 'z'), ('bb', 'x'), ('d', 'd')) h(q, k)"
+        )
+    first = "select min(id) from redrive.jobs group by queue, ordering_key order by 1"
+    heads = database.column(first)
+    woken = sum(database.value("select redrive.unpark_v1(2)") for _ in range(10))
+
+    assert woken == len(heads) == 9
+    due = "select id from redrive.jobs where run_at < 'infinity' order by 1"
+    assert database.column(due) == heads

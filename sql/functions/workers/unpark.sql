@@ -3,7 +3,8 @@
 -- in:    keys: how many to look at, from the place where the last step ended
 -- out:   jobs woken
 -- locks: those jobs, skip locked: a locked one delays no other key
--- plan:  jobs_ordering_idx, a descent for each key
+-- plan:  jobs_ordering_idx, a few descents for each key. A key in hot_keys is read from its place, so
+--        no step walks its dead rows. Upper bounds are on one column: see next_lanes
 create or replace function redrive.unpark_v1(keys int) returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -11,11 +12,13 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_sort = off  -- planned for an empty table, another index would do as well
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
 declare
     head record;
+    hot record;            -- the next key in hot_keys
     at_queue text;
     at_key text;
     woken int := 0;
@@ -46,11 +49,37 @@ begin
     select coalesce(c.last_key[1], ''), coalesce(c.last_key[2], '') into at_queue, at_key
     from redrive.chores c where c.name = 'unpark';
     for step in 1 .. keys loop
-        select j.queue, j.ordering_key, j.id, j.run_at into head from redrive.jobs j
-        where j.ordering_key is not null and (j.queue, j.ordering_key) > (at_queue, at_key)
-        order by j.queue, j.ordering_key, j.id limit 1;
-        at_queue := head.queue; at_key := head.ordering_key;
-        exit when not found;
+        select h.queue, h.ordering_key, h.jobs_from into hot from redrive.hot_keys h
+        where (h.queue, h.ordering_key) > (at_queue, at_key)
+        order by h.queue, h.ordering_key limit 1;
+        select n.queue, n.ordering_key, n.id, n.run_at into head
+        from (
+            (select j.queue, j.ordering_key, j.id, j.run_at from redrive.jobs j
+             where hot.queue is null and j.ordering_key is not null
+               and (j.queue, j.ordering_key) > (at_queue, at_key)
+             order by j.queue, j.ordering_key, j.id limit 1)
+            union all
+            (select j.queue, j.ordering_key, j.id, j.run_at from redrive.jobs j
+             where hot.queue > at_queue and j.queue = at_queue and j.ordering_key > at_key
+             order by j.ordering_key, j.id limit 1)
+            union all
+            (select j.queue, j.ordering_key, j.id, j.run_at from redrive.jobs j
+             where j.queue > at_queue and j.queue < hot.queue and j.ordering_key is not null
+             order by j.queue, j.ordering_key, j.id limit 1)
+            union all
+            (select j.queue, j.ordering_key, j.id, j.run_at from redrive.jobs j
+             where j.queue = hot.queue and j.ordering_key < hot.ordering_key
+               and j.ordering_key > case when hot.queue = at_queue then at_key else '' end
+             order by j.ordering_key, j.id limit 1)
+            union all
+            (select j.queue, j.ordering_key, j.id, j.run_at from redrive.jobs j
+             where j.queue = hot.queue and j.ordering_key <= hot.ordering_key
+               and (j.ordering_key, j.id) >= (hot.ordering_key, hot.jobs_from)
+             order by j.ordering_key, j.id limit 1)
+            limit 1) n;
+        at_queue := coalesce(head.queue, hot.queue);
+        at_key := coalesce(head.ordering_key, hot.ordering_key);
+        exit when at_queue is null;
         if head.run_at = 'infinity' then
             update redrive.jobs j set run_at = clock_timestamp(), lane = least(j.lane, ~j.lane)
             where j.id = (select o.id from redrive.jobs o where o.id = head.id
