@@ -24,7 +24,7 @@ from redrive.extras.console.pages.sections.timeline import timeline
 from redrive.handlers import Handlers
 from redrive.jobs.filter import JobFilter
 from redrive.jobs.show import show as story
-from redrive.jobs.show import tell
+from redrive.jobs.show import show_with_letter
 from redrive.overview.figures import troubles
 from redrive.rules.attempts.circumstances import circumstances
 from redrive.verbs.query import name_of
@@ -131,7 +131,7 @@ def test_the_page_of_a_job_knows_its_steps_by_kind_and_not_by_words(site: Site):
     conn = site.database.conn
     dead = make_dead_letter(conn)
     triage.note(conn, dead, "the bank knows", actor="ada")
-    told = tell(conn, dead)
+    told = show_with_letter(conn, dead)
     assert told is not None
     for step in told.job["story"]:
         step["what"] = "in other words"

@@ -53,34 +53,23 @@ def next_jobs(conn: Connection, worker: int, want: int = 1) -> list[int]:
     return [Claimed(*row).id for row in exchange(conn, claim=request).rows()]
 
 
+def given_back(database: Database, delay: float, reason: str) -> int:
+    conn = database.conn
+    job = make_job(conn, KIND)
+    worker = make_worker(conn)
+    claimed = claim_one(conn, worker)
+    assert settle(conn, worker, claimed, "release", delay=delay, reason=reason)
+    return job
+
+
 def released(database: Database) -> int:
     """A worker that stops gives back the job that it has begun."""
-    job = make_job(database.conn, KIND)
-    worker = make_worker(database.conn)
-    assert settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "release",
-        delay=0.0,
-        reason="shutdown",
-    )
-    return job
+    return given_back(database, 0.0, "shutdown")
 
 
 def put_off(database: Database) -> int:
     """A job waits until the breaker of a dependency closes."""
-    job = make_job(database.conn, KIND)
-    worker = make_worker(database.conn)
-    assert settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "release",
-        delay=0.001,
-        reason="breaker bank",
-    )
-    return job
+    return given_back(database, 0.001, "breaker bank")
 
 
 def rescued(database: Database) -> int:
@@ -556,7 +545,8 @@ def test_why_counts_the_jobs_that_came_back_as_ahead(database: Database) -> None
     job = make_job(database.conn)
     (found,) = find(database.conn, JobFilter(ids=[job]))
 
-    assert Surroundings(database.conn).waiting(found).ahead == 1
+    answer = Surroundings(database.conn).why(found)
+    assert "1 due jobs stand before it" in answer.text
 
 
 def test_a_redriven_job_waits_in_its_turn(database: Database) -> None:

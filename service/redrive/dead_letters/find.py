@@ -1,4 +1,9 @@
-"""Read dead letters: a list, or one with its whole history."""
+"""Read dead letters: a list, or one with its whole history.
+
+A column of `COLUMNS` is in all lists, exports and `--json`; `cli/dead_letters/show.py`
+and `templates/job.html` of the console lay out one dead letter for people. A detail of
+its failures is not here: see `rules/attempts/circumstances.py`.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -85,9 +85,9 @@ def find(
     ended, failed = _attempts(conn, now)
 
     for cause in found:
-        kind = cause["kind"]
-        cause["attempts"] = ended[kind]
-        cause["share"] = failed[kind] / ended[kind] if ended[kind] else None
+        attempts = ended[cause["kind"]]
+        cause["attempts"] = attempts
+        cause["share"] = failed[cause["kind"]] / attempts if attempts else None
         cause["text"] = _text(cause, now)
 
     _foretell(conn, found[0], now)

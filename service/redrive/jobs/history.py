@@ -82,7 +82,9 @@ def find_ended(
         after: `place` of the last job already seen; None = from the newest.
     """
     is_of_ended = set(chosen.state) & ENDED
-    if not is_of_ended or _needs_failures(chosen):
+    # The history of a job does not have its failures.
+    of_failures = (chosen.reason, chosen.category, chosen.error_class, chosen.group)
+    if not is_of_ended or any(of_failures):
         return
 
     found = _matching(conn, chosen, after)
@@ -98,12 +100,6 @@ def keeps_ended(conn: Connection, queues: Sequence[str] = ()) -> bool:
     )
     asked = list(queues)
     return bool(value(conn, query, asked, asked))
-
-
-def _needs_failures(chosen: JobFilter) -> bool:
-    """Return True for a filter on failures, which the history of a job does not have."""
-    of_failures = (chosen.reason, chosen.category, chosen.error_class, chosen.group)
-    return any(of_failures)
 
 
 def _matching(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[Row]:

@@ -19,7 +19,7 @@ from redrive.rules.payloads.redact import redact, secret_values
 from redrive.rules.rows import Fields, Row
 
 
-class Told(NamedTuple):
+class Shown(NamedTuple):
     """A job with its story, and its latest death with all that is known of it."""
 
     job: Row
@@ -57,11 +57,11 @@ def show(conn: Connection, job: int) -> Row | None:
 
     The payload is redacted. The result is None if nothing is on record of the job.
     """
-    told = tell(conn, job)
-    return told and told.job
+    shown = show_with_letter(conn, job)
+    return shown and shown.job
 
 
-def tell(conn: Connection, job: int) -> Told | None:
+def show_with_letter(conn: Connection, job: int) -> Shown | None:
     """Return a job as `show` does, and the dead letter that it is or was.
 
     Failures and side effects are read once, for both.
@@ -81,22 +81,15 @@ def tell(conn: Connection, job: int) -> Told | None:
 
     # Not every source knows the schedule, and only a live job can be failing.
     found = {"schedule": None, "cause": None} | found
+    checkpoint = first_row(conn, _CHECKPOINT, job)
     whole = found | {
         "failures": failures,
         "side_effects": source["side_effects"],
         "story": story(found, source, deaths, lines),
-        **_notes(conn, job, failures),
-    }
-    return Told(whole, letter)
-
-
-def _notes(conn: Connection, job: int, failures: list[Row]) -> Row:
-    """Return the progress and the checkpoint that the handler reported."""
-    checkpoint = first_row(conn, _CHECKPOINT, job)
-    return {
         "progress": progress_of(conn, [job]).get(job),
         "checkpoint": checkpoint and _checkpoint(job, checkpoint, failures),
     }
+    return Shown(whole, letter)
 
 
 def _checkpoint(job: int, row: Fields, failures: list[Row]) -> Row:

@@ -169,7 +169,10 @@ def drive_to_end(
     processed = 0
     moved_at = time.monotonic()
 
-    while _is_going(found) and time.monotonic() < moved_at + PATIENCE_SECONDS:
+    while found["waiting"] and found["state"] in GOING:
+        if time.monotonic() >= moved_at + PATIENCE_SECONDS:
+            break
+
         step = drive_if_allowed(conn, campaign)
         # Without a release, only the workers can change something.
         if step is None or not step.feed:
@@ -185,10 +188,6 @@ def drive_to_end(
         processed = now
 
     return found
-
-
-def _is_going(found: Row) -> bool:
-    return bool(found["waiting"]) and found["state"] in GOING
 
 
 def _known(conn: Connection, campaign: int) -> Row:

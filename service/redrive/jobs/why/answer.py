@@ -293,7 +293,8 @@ def why(job: Waiting, around: Around) -> Why:
     if job.state == "running":
         return _running(job)
     if job.batch is not None:
-        return _in_batch(job.batch)
+        batch = f"batch {job.batch} to end: redrive batch show {job.batch}"
+        return Why(Code.BATCH_RUNNING, f"it waits for {batch}")
     if job.line is not None:
         return _limited(job.line, job, around)
     if job.hold is not None:
@@ -346,11 +347,6 @@ def _running(job: Waiting) -> Why:
         return Why(Code.RUNNING, text)
 
     return Why(Code.RUNNING, f"{job.worker} has run it for {span(job.seconds)}")
-
-
-def _in_batch(batch: int) -> Why:
-    text = f"it waits for batch {batch} to end: redrive batch show {batch}"
-    return Why(Code.BATCH_RUNNING, text)
 
 
 def _limited(line: Line, job: Waiting, around: Around) -> Why:

@@ -126,6 +126,7 @@ class Surroundings:
         is_due = row["state"] == "ready"
         is_parked = row["run_at"] is None and row["state"] != "retrying"
         failure = row["last_failure"]
+        running = self._progress.get(row["held_by"], SILENT)["running"]
 
         return Waiting(
             kind=row["kind"],
@@ -138,19 +139,18 @@ class Surroundings:
             line=self._line(row) if is_parked else None,
             ahead=self._ahead(row) if is_due and not is_one_of_many else None,
             worker=self.name(row["held_by"]),
-            seconds=self._seconds(row),
+            seconds=running.get(str(row["id"])),
             batch=self._batch(row) if is_parked else None,
             hold_of_group=self._hold_of_group(row),
             failed=failure and "{error_class}: {message}".format_map(failure),
         )
 
-    def _seconds(self, row: Fields) -> float | None:
-        """Return how long a job has been running, if its worker reports it."""
-        progress = self._progress.get(row["held_by"], SILENT)
-        return progress["running"].get(str(row["id"]))
-
     def _ahead(self, row: Fields) -> int:
         return value(self._conn, _AHEAD, **row, most=MOST_AHEAD) or 0
+
+    def _line(self, row: Fields) -> Line | None:
+        """Return the limit that the job waits for, if it waits for one."""
+        return next(iter(records(self._conn, Line, _LINE, row["id"])), None)
 
     def _hold_of_group(self, row: Fields) -> Pause | None:
         """Return who holds the group of a failing job, and why; None if nobody does."""
@@ -227,11 +227,6 @@ class Surroundings:
         if row["ordering_key"] is not None:
             return None
         return value(self._conn, _BATCH, **row)
-
-    def _line(self, row: Fields) -> Line | None:
-        """Return the limit that the job waits for, if it waits for one."""
-        found = self._conn.execute(_LINE, (row["id"],)).fetchone()
-        return found and Line(*found)
 
 
 def why_letter(conn: Connection, letter: Fields, over: str | None) -> Why:

@@ -1,4 +1,9 @@
-"""Circumstances of a failed attempt, in words."""
+"""Circumstances of a failed attempt, in words, for command line and console.
+
+A worker records them in the failure's `detail`: `worker/run/sampler.py` where it ran,
+`worker/processes/crash.py` how its process ended. What may be read without a key is in
+`encryption.py`.
+"""
 
 from collections.abc import Iterator
 from typing import Any

@@ -11,7 +11,7 @@ from redrive.extras.console.pages.sections.timeline import headline, timeline
 from redrive.extras.console.state import PREFIX, Console, SignedIn
 from redrive.jobs.filter import ENDED, JobFilter
 from redrive.jobs.page import page
-from redrive.jobs.show import tell
+from redrive.jobs.show import show_with_letter
 from redrive.rules.cells import parted
 from redrive.verbs.query import command, is_job_id, job_place, parse
 from redrive.verbs.refusal import Invalid, Missing
@@ -94,12 +94,12 @@ def _root(here: Console, cell: str | None) -> str:
 def show_job(visit: SignedIn, job: int) -> Response:
     """Show a live, dead or ended job: why it waits, its story, its side effects."""
     with visit.reading() as conn:
-        told = tell(conn, job) if is_job_id(job) else None
+        shown = show_with_letter(conn, job) if is_job_id(job) else None
 
-    if told is None:
+    if shown is None:
         raise Missing(f"job {job} is not live, and there is no record of it")
 
-    found, letter = told
+    found, letter = shown
 
     return visit.page(
         "job.html",
