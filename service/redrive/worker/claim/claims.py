@@ -169,7 +169,7 @@ class Claims:
         self.looks_for_lanes = False
 
     def _add_lanes(self, conn: store.Connection, now: float) -> None:
-        """Add the lanes of new jobs, and those that have become due, to a part of all.
+        """Add the lanes of new jobs, and of jobs that became due, to a part of all.
 
         Raises psycopg.Error.
         """
