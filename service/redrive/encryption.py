@@ -88,8 +88,7 @@ class Whose(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
         """Return the job of a row or of a future row."""
-        values = (row[name] for name in cls._fields)
-        whose = cls(*values)
+        whose = cls(*(row[name] for name in cls._fields))
         # The values that make a job unique are not known before the insert.
         if (whose.idempotency_key or "").startswith(UNIQUE):
             return whose._replace(idempotency_key=None)
@@ -98,8 +97,7 @@ class Whose(NamedTuple):
     def digest(self, second: str, random: str) -> str:
         """Return the end of the header that belongs to the job's payload."""
         parts = _encode((self, second, random))
-        digest = hashlib.sha256(parts).digest()
-        return _to_text(digest)
+        return _to_text(hashlib.sha256(parts).digest())
 
 
 class Keyring:
@@ -129,9 +127,7 @@ class Keyring:
         key = self.ids[0]
         nonce = os.urandom(NONCE_BYTES)
         sealed = self._ciphers[key].encrypt(nonce, plain, _encode(where))
-        envelope = {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}
-
-        return {MARK: envelope}
+        return {MARK: {"k": key, "n": _to_text(nonce), "c": _to_text(sealed)}}
 
     def open(self, envelope: Any, *where: str) -> bytes:
         """Open an envelope.
@@ -201,9 +197,7 @@ class Keyring:
             Undecryptable: the record does not open.
         """
         record = self.open_record(envelope, what, job, delivery)
-        sealed = self.seal_record(record, what, job, delivery)
-
-        return {**envelope, **sealed}
+        return {**envelope, **self.seal_record(record, what, job, delivery)}
 
     def seal_payload(
         self, payload: bytes, whose: Whose
@@ -214,8 +208,7 @@ class Keyring:
         digest = whose.digest(second, random)
         salt = f"{VERSION}{second}.{random}.{digest}"
 
-        envelope = self.seal(payload, "payload", whose.kind, salt)
-        return envelope, {MARK: salt}
+        return self.seal(payload, "payload", whose.kind, salt), {MARK: salt}
 
     def with_digest(self, envelope: dict[str, Any], plain: Any) -> dict[str, Any]:
         """Return the envelope with a digest that equal values share.
@@ -227,8 +220,7 @@ class Keyring:
     def digest(self, plain: Any) -> str:
         """Return a keyed digest: equal for equal values, useless without the key."""
         text = msgspec.json.encode(plain, order="sorted")
-        digest = hmac.digest(self._first, b"unique " + text, "sha256")
-        return _to_text(digest)
+        return _to_text(hmac.digest(self._first, b"unique " + text, "sha256"))
 
     def seal_failure(
         self, record: Mapping[str, Any], job: int, delivery: int
@@ -311,10 +303,7 @@ def _read_file(path: str, source: str) -> str:
         mode = stat.S_IMODE(file.stat().st_mode)
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError):
-            why = error.strerror
-        else:
-            why = "it is not text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         msg = f"{source}; it cannot be read: {why}"
         raise SettingsError(msg) from None
 

@@ -133,7 +133,9 @@ def enqueue(
             sent.
         TypeError: an option has an unknown name, or `conn` has an unsupported type.
     """
-    return _enqueue(conn, fields_of_call("enqueue", kind, payload, options), _id)
+    return _enqueue(
+        conn, fields_of_call("enqueue", kind, payload, options), itemgetter(0)
+    )
 
 
 @overload
@@ -157,9 +159,8 @@ def enqueue_reporting(
 
     If a job with the same key exists, the result says what state that job is in.
     """
-    return _enqueue(
-        conn, fields_of_call("enqueue_reporting", kind, payload, options), _report
-    )
+    fields = fields_of_call("enqueue_reporting", kind, payload, options)
+    return _enqueue(conn, fields, lambda row: Enqueued(*row))
 
 
 def _enqueue(conn: Any, fields: Mapping[str, Any], finish: Callable[[Any], Any]) -> Any:
@@ -167,18 +168,8 @@ def _enqueue(conn: Any, fields: Mapping[str, Any], finish: Callable[[Any], Any])
     headers: Any = fields.get("headers") or {}
 
     with sending(str(queue), fields["kind"], headers) as sent:
-        checked = check_job({**fields, "headers": sent})
-        job = _seal(checked)
-        values = tuple(job.values())
-        return sql_drivers.row(conn, ENQUEUE, values, finish)
-
-
-def _id(row: Any) -> int:
-    return row[0]
-
-
-def _report(row: Any) -> Enqueued:
-    return Enqueued(*row)
+        job = _seal(check_job({**fields, "headers": sent}))
+        return sql_drivers.row(conn, ENQUEUE, tuple(job.values()), finish)
 
 
 def _seal(job: CheckedJob) -> CheckedJob:
@@ -190,18 +181,14 @@ def _seal(job: CheckedJob) -> CheckedJob:
 
 
 def _sealed(job: CheckedJob, keyring: Keyring) -> CheckedJob:
-    plain = job["payload"].encode()
-    payload, salt = keyring.seal_payload(plain, Whose.of(job))
+    payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
 
     if job["unique_for"] is not None:
         # Envelopes of equal payloads differ, so the database compares a digest.
-        compared = _compared_fields(job)
-        payload = keyring.with_digest(payload, compared)
+        payload = keyring.with_digest(payload, _compared_fields(job))
 
     headers = msgspec.json.decode(job["headers"]) | salt
-    sealed = {"payload": to_json(payload), "headers": to_json(headers)}
-
-    return job | sealed
+    return job | {"payload": to_json(payload), "headers": to_json(headers)}
 
 
 def _compared_fields(job: CheckedJob) -> dict[str, Any]:
@@ -310,8 +297,8 @@ def _through_function(conn: Any, jobs: list[CheckedJob]) -> int:
 
 
 def _packed(jobs: list[CheckedJob]) -> Iterator[tuple[str]]:
-    """Yield the parameters of each statement."""
-    return ((_columns(chunk),) for chunk in _chunks(jobs))
+    """Yield the parameters of each statement: one array for each field in use."""
+    return ((f"{{{','.join(_members(chunk))}}}",) for chunk in _chunks(jobs))
 
 
 def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
@@ -327,24 +314,14 @@ def _chunks(jobs: list[CheckedJob]) -> Iterator[list[CheckedJob]]:
 def _jobs_at_once(chunk: list[CheckedJob]) -> int:
     """Return how many jobs of a chunk one statement may carry."""
     payloads = map(_payload, chunk)
-    characters = sum(map(len, payloads))
-    parts = characters // CHUNK_CHARACTERS + 1
+    parts = sum(map(len, payloads)) // CHUNK_CHARACTERS + 1
 
     return -(-len(chunk) // parts)  # rounded up
 
 
-def _columns(jobs: list[CheckedJob]) -> str:
-    """Return jobs as enqueue_many_v1 takes them: one array for each field in use."""
-    members = ",".join(_members(jobs))
-    return f"{{{members}}}"
-
-
 def _members(jobs: list[CheckedJob]) -> Iterator[str]:
-    rows = [job.values() for job in jobs]
-    columns = zip(*rows, strict=True)
-    parameters = PARAMETERS.items()
-
-    for (name, field), values in zip(parameters, columns, strict=True):
+    columns = zip(*[job.values() for job in jobs], strict=True)
+    for (name, field), values in zip(PARAMETERS.items(), columns, strict=True):
         is_in_use = values.count(field.default) < len(values)
         if is_in_use:
             column = _column(field.type, values)
@@ -365,8 +342,7 @@ def _stream(conn: Any, jobs: Iterable[Any]) -> int:
     plain = _plain_jobs(jobs, rest)
     with _whole_or_not(conn):
         copied = _copy(conn, plain) if rest.can_wait else _copy_ahead(conn, plain)
-        counts = sql_drivers.in_turn(conn, ENQUEUE_MANY, rest.packed())
-        return copied + sum(counts)
+        return copied + sum(sql_drivers.in_turn(conn, ENQUEUE_MANY, rest.packed()))
 
 
 def _plain_jobs(jobs: Iterable[Any], rest: "_Rest") -> Iterator[CheckedJob]:
@@ -420,10 +396,7 @@ class _Rest:
         self.can_wait = isinstance(jobs, (list, tuple))
 
     def add(self, n: int, fields: Any) -> None:
-        if self.can_wait:
-            job = fields
-        else:
-            job = checked_at(f"jobs[{n}]", fields)
+        job = fields if self.can_wait else checked_at(f"jobs[{n}]", fields)
         self._jobs.append((n, job))
 
     def packed(self) -> Iterator[tuple[str]]:

@@ -435,8 +435,7 @@ def load(options: Mapping[str, str] | None = None, /, **overrides: Any) -> Setti
         SettingsError: one line about the first value that is not allowed.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
-    named = (options or {}).items()
-    typed = {name: option for name, option in named if name in given}
+    typed = {name: option for name, option in (options or {}).items() if name in given}
 
     try:
         return Settings(**given).given_by(typed)
@@ -460,8 +459,7 @@ def refuse_unknown(of_options: Callable[[], Iterable[str]]) -> None:
     if not others:
         return
 
-    options = set(of_options())
-    faults = _faults(others, settings, options)
+    faults = _faults(others, settings, set(of_options()))
     if faults:
         raise SettingsError("; ".join(faults))
 
@@ -538,8 +536,7 @@ def _explain(error: ValidationError, options: Mapping[str, str]) -> str:
 
 def _is_secret(field: str) -> bool:
     """Return True if errors must not show the value of a field."""
-    words = field.split("_")
-    return not {"url", "key", "secret"}.isdisjoint(words)
+    return not {"url", "key", "secret"}.isdisjoint(field.split("_"))
 
 
 def _allowed(field: FieldInfo) -> str:

@@ -79,10 +79,7 @@ class Snooze(Signal):
         self.until: datetime | float = (
             until if isinstance(until, datetime) else seconds(until)
         )
-        if isinstance(until, datetime):
-            wait = until - datetime.now(UTC)
-        else:
-            wait = until
+        wait = until - datetime.now(UTC) if isinstance(until, datetime) else until
 
         _check_wait(f"Snooze(until={until})", seconds(wait))
 

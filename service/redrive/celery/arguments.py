@@ -128,6 +128,5 @@ def _descriptions(path: str, value: Any) -> Iterator[str]:
         for name, one in members.items():
             yield from _descriptions(f"{path}.{name}", one)
     elif isinstance(value, list):
-        elements = cast("list[Any]", value)
-        for n, one in enumerate(elements):
+        for n, one in enumerate(cast("list[Any]", value)):
             yield from _descriptions(f"{path}[{n}]", one)

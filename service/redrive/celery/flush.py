@@ -110,9 +110,7 @@ def _write(conn: Any, records: Sequence[Record]) -> None:
 def _dismiss_late(conn: Any, outcomes: Sequence[Mapping[str, Any]]) -> None:
     """Dismiss dead letters whose task succeeded after the time for a verdict."""
     ends = [outcome["payload"] for outcome in outcomes]
-    succeeded = [end for end in ends if end["outcome"] == "succeeded"]
-
-    late = _late(conn, succeeded)
+    late = _late(conn, [end for end in ends if end["outcome"] == "succeeded"])
     if late:
         dismiss(conn, sorted(late), actor=SOURCE, why=LATE)
 
@@ -128,8 +126,7 @@ def _late(conn: Any, succeeded: Sequence[Mapping[str, Any]]) -> set[int]:
 
     for row in rows(conn, _OPEN, jobs, sends, f"{PREFIX}%"):
         job = row["id"]
-        token = token_of(job, row)
-        if (job, token) in tokens:
+        if (job, token_of(job, row)) in tokens:
             late.add(job)
 
     return late

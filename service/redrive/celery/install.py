@@ -51,8 +51,7 @@ def install(
         msg = f"spool_limit is {spool_limit}; it must be 1 or more"
         raise ValueError(msg)
 
-    path = Path(spool or default_directory(app))
-    directory = Spool(path, spool_limit)
+    directory = Spool(Path(spool or default_directory(app)), spool_limit)
 
     wanted = _about_ends(Receivers(app, directory))
     wanted["worker_init"] = lambda **_: directory.prepare()

@@ -59,8 +59,7 @@ class Receivers:
         mark = getattr(request, MARK, None)
 
         if mark is not None and sender.app is self._app:
-            sent = sent_of(mark)
-            self._report(request.id, sent, None)
+            self._report(request.id, sent_of(mark), None)
 
     @contained
     def failed(  # the arguments of the signal
@@ -80,8 +79,7 @@ class Receivers:
 
         given = Arguments(args or (), kwargs or {})
         named = by_name(sender.run, given)
-        original = _original(exception)
-        failure = records.failure_of(original, sender.name, named)
+        failure = records.failure_of(_original(exception), sender.name, named)
 
         self._end(request, sender.name, failure, given)
 
@@ -130,8 +128,7 @@ class Receivers:
 
         if task and task_id:
             text = f"the worker does not accept the message: {message.content_type}"
-            error_class = f"celery.{type(exc).__name__}"
-            self._dropped(message, task_id, task, error_class, text)
+            self._dropped(message, task_id, task, f"celery.{type(exc).__name__}", text)
 
     def _dropped(
         self, message: Any, task_id: str, name: str, error_class: str, text: str
@@ -173,8 +170,7 @@ class Receivers:
     @contained
     def _report(self, task_id: str, sent: Sent | None, failure: Failure | None) -> None:
         if sent is not None:
-            record = records.outcome(sent, failure)
-            self._put(task_id, sent, record)
+            self._put(task_id, sent, records.outcome(sent, failure))
 
     def _put(self, task_id: str, sent: Sent | None, record: Record) -> None:
         try:

@@ -91,8 +91,7 @@ def name_of(task_id: str, sent: Sent | None) -> str:
     if sent is not None:
         send = f"{sent.job}-{sent.send}-{sent.token}"
 
-    report = f"{task_id}:{send}".encode()
-    return hashlib.sha256(report).hexdigest()[:32]
+    return hashlib.sha256(f"{task_id}:{send}".encode()).hexdigest()[:32]
 
 
 def kind_of(task: str) -> str:
@@ -172,11 +171,9 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: given[name] for name in KEPT if given.get(name)}
     text = encode(options)
     if len(text) <= MAX_OPTIONS:
-        plain = msgspec.json.decode(text)
-        return {"options": plain}
+        return {"options": msgspec.json.decode(text)}
 
-    missing = [name for name in CONTINUED if name in options]
-    return {"missing": missing}
+    return {"missing": [name for name in CONTINUED if name in options]}
 
 
 def outcome(sent: Sent, failure: Failure | None) -> Record:
@@ -237,6 +234,4 @@ def read_letter(record: Record) -> Imported:
         InvalidJob: it cannot be stored.
     """
     found = Reader(SOURCE).read(record.letter or {})
-    failure = read_failure(record.failure or {})
-
-    return replace(found, failure=failure)
+    return replace(found, failure=read_failure(record.failure or {}))

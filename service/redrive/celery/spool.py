@@ -160,8 +160,7 @@ class Spool:
 
 def _write(path: Path, record: bytes) -> None:
     """Write a new file for this user only, and wait until the disk has it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123 # an open descriptor
         file.write(record)
         file.flush()

@@ -126,8 +126,7 @@ def _leave_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_help(error: click.exceptions.NoArgsIsHelpError) -> Exit:
@@ -142,8 +141,7 @@ def _show_help(error: click.exceptions.NoArgsIsHelpError) -> Exit:
 def _show_usage(error: click.ClickException, typed: Sequence[str]) -> Exit:
     shown = StringIO()
     plain(where_it_goes(error, typed)).show(shown)
-    text = escaped_lines(shown.getvalue())
-    click.echo(text, err=True, nl=False)
+    click.echo(escaped_lines(shown.getvalue()), err=True, nl=False)
 
     return Exit.USAGE
 

@@ -36,8 +36,7 @@ class Array(Generic[T]):
         """Return the array in the binary format of the server."""
         if not self._packed:
             oid = postgres.types[self.elements].oid
-            header = _HEADER.pack(1, 1, oid, len(self.values), 1)
-            self._packed = header + self._pack()
+            self._packed = _HEADER.pack(1, 1, oid, len(self.values), 1) + self._pack()
 
         return self._packed
 
@@ -62,8 +61,7 @@ def _numbers(code: str, values: Sequence[float]) -> bytes:
     pairs: list[float] = [width] * (2 * count)
     pairs[1::2] = values
 
-    form = ">" + f"i{code}" * count
-    return struct.pack(form, *pairs)
+    return struct.pack(">" + f"i{code}" * count, *pairs)
 
 
 class Smallints(_Numbers[int]):

@@ -47,8 +47,7 @@ def newest(
         " and (%(before)s::bigint is null or a.id < %(before)s)"
         " order by a.id desc limit %(limit)s"
     )
-    parameters = asdict(chosen) | {"limit": limit, "before": before}
-    return rows(conn, query, **parameters)
+    return rows(conn, query, **asdict(chosen) | {"limit": limit, "before": before})
 
 
 def lines(conn: Connection, chosen: Choice) -> Iterator[Row]:

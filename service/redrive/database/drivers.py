@@ -243,8 +243,7 @@ def can_copy(conn: Any) -> bool:
 
     A pipeline cannot send COPY. Another encoding than UTF-8 lacks characters.
     """
-    in_pipeline = int(conn.pgconn.pipeline_status) != 0
-    return not in_pipeline and conn.info.encoding == "utf-8"
+    return int(conn.pgconn.pipeline_status) == 0 and conn.info.encoding == "utf-8"
 
 
 # The connection's own class of cursors may have other placeholders and other rows.

@@ -31,10 +31,6 @@ def _are_schedules(value: Any) -> bool:
     return all(isinstance(one, Schedule) for one in cast("Sequence[object]", value))
 
 
-def _is_any(_value: Any) -> bool:
-    return True
-
-
 def _is_rate(value: Any) -> bool:
     """Return True for None and for a rate that the database can keep."""
     if value is None:
@@ -73,7 +69,7 @@ def check_type(kind: str, name: str, value: Any) -> None:
 
     A wrong type would fail later, in another place.
     """
-    is_right, rule = _TYPES.get(name, (_is_any, ""))
+    is_right, rule = _TYPES.get(name, (lambda _value: True, ""))
     if not is_right(value):
         msg = f"{kind}: {name} must be {rule}, not {value!r}"
         raise ValueError(msg)
@@ -87,8 +83,7 @@ def check_declared(options: Fields) -> None:
     for name in options["depends_on"]:
         check_name("depends_on", name)
 
-    faults = chain(_faults(**options), _faults_of_heal(**options))
-    fault = next(faults, None)
+    fault = next(chain(_faults(**options), _faults_of_heal(**options)), None)
     if fault is not None:
         raise ValueError(fault)
 

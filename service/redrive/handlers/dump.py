@@ -32,8 +32,7 @@ def _revealed(shown: Any, kept: Any) -> Any:
 
     if isinstance(shown, list) and isinstance(kept, (list, tuple)):
         items = cast("list[Any]", shown)
-        their_items = cast("Iterable[Any]", kept)
-        return _each(items, list(their_items))
+        return _each(items, list(cast("Iterable[Any]", kept)))
 
     return cast("Any", shown)
 

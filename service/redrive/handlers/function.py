@@ -74,15 +74,11 @@ def secret_fields(payload_type: type | None) -> frozenset[str]:
     if payload_type is None:
         return frozenset()
 
-    schema = cast("Any", payload_type).model_json_schema()
-    properties = _properties(schema)
+    properties = _properties(cast("Any", payload_type).model_json_schema())
 
-    return frozenset(name for name, rule in properties if _is_secret(rule))
-
-
-def _is_secret(rule: Any) -> bool:
     # pydantic marks its secret types so, in unions and lists, too.
-    return b'"writeOnly":true' in encode_json(rule)
+    secret = b'"writeOnly":true'
+    return frozenset(name for name, rule in properties if secret in encode_json(rule))
 
 
 def _properties(node: Any) -> Iterator[tuple[str, Any]]:

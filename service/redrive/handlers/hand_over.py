@@ -70,9 +70,7 @@ def token_of(job: int, checkpoint: Mapping[str, Any]) -> str | None:
     """Return the token in a job's checkpoint, a row; None if it cannot be read."""
     stored = checkpoint["data"]
     delivery = checkpoint["deliveries"]
-    note = shown_noted(stored, "checkpoint", job, delivery)
-
-    return note.get("data", {}).get("token")
+    return shown_noted(stored, "checkpoint", job, delivery).get("data", {}).get("token")
 
 
 class HandOver(ABC):

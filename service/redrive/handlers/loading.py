@@ -85,17 +85,14 @@ def _cannot_import(name: str, target: str, error: BaseException) -> CannotImport
     failure["detail"] = {"stack": _application_frames(failure, error)}
 
     *lines, raised = traceback_lines(failure)
-    if isinstance(error, ModuleNotFoundError) and _is_within(target, error.name):
+    module = target.partition(":")[0]
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(
+        f"{error.name}."
+    ):
         raised += "; go to where it is, or set PYTHONPATH"
 
     refused = _refused(name, target, f"it cannot be imported: {raised}")
     return CannotImport("\n".join((str(refused), *lines)))
-
-
-def _is_within(target: str, package: str | None) -> bool:
-    """Return True if the module of a target is the package, or is in it."""
-    module, _, _ = target.partition(":")
-    return f"{module}.".startswith(f"{package}.")
 
 
 def _application_frames(failure: Fields, error: BaseException) -> list[Fields]:

@@ -33,8 +33,7 @@ class CellStats:
         families: dict[str, Metric] = {}
 
         for cell in self._cells:
-            of_cell = answers.get(cell) or down
-            for family in of_cell:
+            for family in answers.get(cell) or down:
                 empty = Metric(family.name, family.documentation, family.type)
                 merged = families.setdefault(family.name, empty)
                 merged.samples += [

@@ -70,9 +70,7 @@ class Total:
         labels_of: Callable[[Tally], Labels] = attrgetter(*self.labels.values())
 
         for event, sign in self.events.items():
-            counted = filter(self._counts, tallies[event])
-
-            for tally in counted:
+            for tally in filter(self._counts, tallies[event]):
                 labels = labels_of(tally)
                 values[labels] += sign * tally.n
 

@@ -242,8 +242,7 @@ def _environ(scope: Scope) -> dict[str, str]:
 
 def _probed(checks: Checks) -> Answer:
     faults = checks()
-    lines = [f"{name}: {_answer(fault)}\n" for name, fault in faults.items()]
-    text = "".join(lines)
+    text = "".join([f"{name}: {_answer(fault)}\n" for name, fault in faults.items()])
 
     is_ready = all(_is_fine(fault) for fault in faults.values())
     return 200 if is_ready else 503, PLAIN, text.encode()

@@ -50,8 +50,7 @@ def _event(record: logging.LogRecord) -> str:
     event = record.getMessage()
     fields = [f"{name}={value}" for name, value in _fields(record).items()]
 
-    line = " ".join((f"{level:7}", event, *fields))
-    return line.rstrip()
+    return " ".join((f"{level:7}", event, *fields)).rstrip()
 
 
 class _Formatter(logging.Formatter):
@@ -116,8 +115,7 @@ class ConsoleFormatter(_Formatter):
             at = f"{DIM}{at}{RESET}"
             event = f"{colour}{event}{RESET}"
 
-        lines = (f"{at} {event}", *self._traceback(record))
-        return "\n".join(lines)
+        return "\n".join((f"{at} {event}", *self._traceback(record)))
 
 
 def set_up(log_format: str | None, level: str) -> None:

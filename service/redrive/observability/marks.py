@@ -22,5 +22,4 @@ def read_marks(  # noqa: PLR0913 # each one selects marks
 
     With `queue` or `kind`, marks that are known to be about others are left out.
     """
-    asked = (since, until, queue, kind, most)
-    return records(conn, Mark, _MARKS, *asked)
+    return records(conn, Mark, _MARKS, *(since, until, queue, kind, most))

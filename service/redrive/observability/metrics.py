@@ -87,8 +87,7 @@ class Counter:
     def add(self, labels: Labels, amount: float = 1) -> None:
         """Add to the count of a label set; past the limit, to that of `other`."""
         labels = _bounded(labels, self.labels, self._values, MAX_LABEL_SETS)
-        before = self._values.get(labels, 0)
-        self._values[labels] = before + amount
+        self._values[labels] = self._values.get(labels, 0) + amount
 
     def create(self, labels: Labels) -> None:
         """Export a label set as 0; increase() does not see a step from nothing."""
@@ -145,8 +144,7 @@ class Histogram:
         self.documentation = documentation
         self.labels = labels
         self.buckets = buckets
-        bounds = [str(float(bound)) for bound in buckets]
-        self._bounds = (*bounds, "+Inf")
+        self._bounds = (*[str(float(bound)) for bound in buckets], "+Inf")
 
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = defaultdict(float)
@@ -165,8 +163,7 @@ class Histogram:
         counts = self._counts.get(labels)
         if counts is None:
             labels = _bounded(labels, self.labels, self._counts, MAX_HISTOGRAMS)
-            zeros = [0] * (len(self.buckets) + 1)
-            counts = self._counts.setdefault(labels, zeros)
+            counts = self._counts.setdefault(labels, [0] * (len(self.buckets) + 1))
 
         ordered = sorted(values)
         self._count(ordered, counts)

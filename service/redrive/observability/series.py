@@ -223,8 +223,7 @@ def gaps(
 
     for point in points:
         if end is None:
-            missed = point.minutes - period.step // MINUTE
-            end = point.at - max(0, missed) * MINUTE
+            end = point.at - max(0, point.minutes - period.step // MINUTE) * MINUTE
 
         if end < point.at:
             found.append((end, point.at))

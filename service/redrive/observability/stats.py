@@ -150,8 +150,7 @@ class DatabaseStats:
 
 def _gauges(snapshot: Snapshot) -> Iterator[Metric]:
     for figure in (*FIGURES, *HEALTH_FIGURES):
-        values = figure.values(snapshot)
-        yield _gauge(figure.name, figure.help, figure.labels, values)
+        yield _gauge(figure.name, figure.help, figure.labels, figure.values(snapshot))
 
 
 def _totals(snapshot: Snapshot) -> Iterator[Metric]:

@@ -162,8 +162,7 @@ async def run_async(  # noqa: PLR0913 # keywords
         # The job is new in the database, so this is its first delivery.
         deliveries = 1
 
-    work = _claimed(number, deliveries, job, past)
-    batch = Jobs(worker, [job["queue"]], [work])
+    batch = Jobs(worker, [job["queue"]], [_claimed(number, deliveries, job, past)])
 
     with past.restored():
         return await attempt_of(handlers, batch, conn, seed=past.seed_of_job)
@@ -172,8 +171,7 @@ async def run_async(  # noqa: PLR0913 # keywords
 def _with_headers(options: JobOptions, past: Past) -> JobOptions:
     """Add the headers of a past attempt; one of them is the version of its payload."""
     headers = dict(past.headers) | dict(options.get("headers") or {})
-    version = headers.pop("version", None)
-    return {**options, "headers": headers, "version": version}
+    return {**options, "headers": headers, "version": headers.pop("version", None)}
 
 
 def in_new_loop(work: Coroutine[Any, Any, Answer], instead: str) -> Answer:
@@ -204,15 +202,11 @@ async def hold(conn: Any, job: int) -> int:
         LookupError: there is no such job; for example, a job with its key has already
             succeeded.
     """
-    worker = await answer(sql_drivers.scalar(conn, HOLD, (job,), _itself))
+    worker = await answer(sql_drivers.scalar(conn, HOLD, (job,), lambda value: value))
     if worker is None:
         msg = f"job {job} has ended already: its idempotency key is taken"
         raise LookupError(msg)
     return worker
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def _claimed(number: int, deliveries: int, job: CheckedJob, past: Past) -> Work:

@@ -95,13 +95,14 @@ async def _next(handlers: Handlers, conn: Any, ahead: float) -> dict[str, Any] |
     """Return the next due job of a kind with a handler, or None."""
     kinds = msgspec.json.encode([handler.kind for handler in handlers])
     parameters = (ahead, kinds.decode())
-    found = sql_drivers.scalar(conn, NEXT, parameters, _decoded)
+    found = sql_drivers.scalar(
+        conn,
+        NEXT,
+        parameters,
+        lambda text: None if text is None else msgspec.json.decode(text),
+    )
 
     return await answer(found)
-
-
-def _decoded(text: str | None) -> dict[str, Any] | None:
-    return None if text is None else msgspec.json.decode(text)
 
 
 def _work(row: dict[str, Any]) -> Work:
@@ -131,7 +132,6 @@ def _work(row: dict[str, Any]) -> Work:
 async def _complete(conn: Any, worker: int, row: dict[str, Any]) -> None:
     """Complete a job if its handler has not done so."""
     job = row["id"]
-    is_left = await answer(sql_drivers.scalar(conn, IS_LEFT, (job,), bool))
-    if is_left:
+    if await answer(sql_drivers.scalar(conn, IS_LEFT, (job,), bool)):
         parameters = (worker, job, row["deliveries"] + 1)
         await answer(sql_drivers.scalar(conn, COMPLETE, parameters, bool))

@@ -65,16 +65,15 @@ def assert_enqueued(
 
 
 def _read(text: str) -> list[dict[str, Any]]:
-    return [_decoded(row) for row in msgspec.json.decode(text)]
-
-
-def _decoded(row: dict[str, Any]) -> dict[str, Any]:
-    values = {
-        "payload": shown_payload(row),
-        "run_at": _instant(row["run_at"]),
-        "expires_at": _instant(row["expires_at"]),
-    }
-    return row | values
+    return [
+        row
+        | {
+            "payload": shown_payload(row),
+            "run_at": _instant(row["run_at"]),
+            "expires_at": _instant(row["expires_at"]),
+        }
+        for row in msgspec.json.decode(text)
+    ]
 
 
 def _instant(text: str | None) -> datetime | None:

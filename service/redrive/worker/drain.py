@@ -22,13 +22,9 @@ class Drain:
         The clock starts here and not in the loop, which a frozen database may hold for
         seconds.
         """
-        if self._is_asked:
-            seconds = 0.0
-        else:
-            seconds = self.seconds
+        seconds = 0.0 if self._is_asked else self.seconds
 
-        over_at = time.monotonic() + seconds
-        self._over_at = min(self._over_at, over_at)
+        self._over_at = min(self._over_at, time.monotonic() + seconds)
         self._exit_at = min(self._exit_at, self._over_at + LAST_SECONDS)
 
     @property

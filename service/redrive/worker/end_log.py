@@ -73,8 +73,7 @@ class EndLog:
             return
 
         if self._has_line(held, report, now):
-            fields = _fields(held, report)
-            logger.log(level, report.outcome.logged, extra=fields)
+            logger.log(level, report.outcome.logged, extra=_fields(held, report))
 
     def _has_line(self, held: ClaimedJob, report: Report, now: float) -> bool:
         """Return True if this end gets a log line of its own."""
@@ -95,8 +94,7 @@ class EndLog:
 
     def _is_news(self, kind: str, now: float) -> bool:
         """Return True if no warning of the last minute said that it is too old."""
-        logged_at = self._too_old_at.get(kind, float("-inf"))
-        if now < logged_at + TOO_OLD_SECONDS:
+        if now < self._too_old_at.get(kind, float("-inf")) + TOO_OLD_SECONDS:
             return False
 
         # Any number of kinds may come, so this memory has a limit.
@@ -113,8 +111,7 @@ class EndLog:
             if sort is not None:
                 fields = sort._asdict()
 
-            extra = fields | {"count": count}
-            logger.info("more like it", extra=extra)
+            logger.info("more like it", extra=fields | {"count": count})
 
 
 def _fields(held: ClaimedJob, report: Report) -> dict[str, object]:

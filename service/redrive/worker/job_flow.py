@@ -54,8 +54,7 @@ class JobFlow:
             due_at = min(due_at, self.exchange.due_at(self._linger()))
 
         if self.free_slots():
-            claim_at = max(self.polling.due_at(), self.exchange.available_at)
-            due_at = min(due_at, claim_at)
+            due_at = min(due_at, max(self.polling.due_at(), self.exchange.available_at))
 
         return due_at
 
@@ -79,7 +78,14 @@ class JobFlow:
 
     def _settle_and_claim(self, now: float) -> None:
         free_slots = self.free_slots() if self.polling.is_due(now) else 0
-        load = self._load(free_slots)
+        has_undelivered = self.dispatch.is_loaded
+        load = load_of(
+            has_jobs=has_undelivered or self.pool.held() > 0,
+            has_unclaimed_rest=self.polling.expects_more,
+            has_undelivered=has_undelivered,
+            is_settling=self.exchange.is_settling,
+            has_free_slots=free_slots > 0,
+        )
 
         match load:
             case Load.IDLE:
@@ -113,16 +119,6 @@ class JobFlow:
                 assert_never(load)
 
         self._pass_on(jobs)
-
-    def _load(self, free_slots: int) -> Load:
-        has_undelivered = self.dispatch.is_loaded
-        return load_of(
-            has_jobs=has_undelivered or self.pool.held() > 0,
-            has_unclaimed_rest=self.polling.expects_more,
-            has_undelivered=has_undelivered,
-            is_settling=self.exchange.is_settling,
-            has_free_slots=free_slots > 0,
-        )
 
     def _claim_first(self, now: float, free_slots: int) -> Sequence[ClaimedJob]:
         """Claim, then settle while the new jobs are handed out. Returns no jobs."""

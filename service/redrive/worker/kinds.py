@@ -94,8 +94,7 @@ class KnownKinds:
 
     def find(self, name: str) -> Kind | None:
         """Return what is known of a kind; None if no runner has a handler for it."""
-        declared = matching(name, self._kinds, self._prefixes)
-        return self._kinds.get(declared or "")
+        return self._kinds.get(matching(name, self._kinds, self._prefixes) or "")
 
     def timeout(self, name: str) -> float:
         """Return the seconds that an attempt may take; infinite for an unknown kind."""

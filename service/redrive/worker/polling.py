@@ -72,8 +72,7 @@ def rest_seconds(others: int, look: float = 0.0) -> float:
     `look`: seconds of a poll that finds nothing. If that is long, there is no processor
     to spare, and one poll at a time is enough for all workers.
     """
-    turn = max(TURN_SECONDS, look)
-    return min(MAX_SECONDS, turn * others)
+    return min(MAX_SECONDS, max(TURN_SECONDS, look) * others)
 
 
 def least_seconds(found: int, seconds: float) -> float:
@@ -233,8 +232,7 @@ class Polling:
         self._rests_until = now + rest * (0.5 + chance)
 
         interval = self._idle_interval(now)
-        poll_at = now + interval * (0.8 + 0.4 * chance)
-        self._due_at = max(self._rests_until, poll_at)
+        self._due_at = max(self._rests_until, now + interval * (0.8 + 0.4 * chance))
 
         # A job that becomes due in the meantime ends the rest of the interval.
         if self._lanes_due_at > now:
@@ -243,9 +241,7 @@ class Polling:
     def _idle_interval(self, now: float) -> float:
         """Return the seconds between two polls: a share of the time without jobs."""
         idle_seconds = now - self._active_at
-        interval = max(self._least_seconds, idle_seconds * IDLE_SHARE)
-
-        return min(self.longest, interval)
+        return min(self.longest, max(self._least_seconds, idle_seconds * IDLE_SHARE))
 
     def was_busy(self, now: float, chance: float) -> None:
         """Poll again soon: another worker claimed there, and may have left jobs."""

@@ -381,7 +381,8 @@ def _completed(cursor: Cursor) -> set[int] | None:
 def _send_reports(
     cursor: Cursor, reports: Sequence[ClaimReport], ended: Sequence[int]
 ) -> None:
-    ordered = sorted(reports, key=_lock_order)
+    # jobs are locked in this order
+    ordered = sorted(reports, key=lambda held: (held[0].id, held[0].deliveries))
     sent = [report for report, _, _ in ordered]
     parameters = (
         Ints([worker for _, _, worker in ordered]),
@@ -399,12 +400,6 @@ def _send_reports(
         Bigints(ended),
     )
     cursor.execute(_SETTLE, parameters, prepare=True)
-
-
-def _lock_order(held: ClaimReport) -> tuple[int, int]:
-    """Return the key of the order in which jobs are locked."""
-    report, _, _ = held
-    return report.id, report.deliveries
 
 
 def _send_claim(

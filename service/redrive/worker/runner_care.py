@@ -90,10 +90,7 @@ class RunnerCare:
             self._read_out(runner)
 
     def _renew_changed_code(self) -> None:
-        if self.code is None:
-            changed = []
-        else:
-            changed = self.code.take()
+        changed = [] if self.code is None else self.code.take()
 
         if changed:
             logger.info("code changed", extra={"files": changed})

@@ -48,10 +48,7 @@ class SharedState:
         self.slots = slots
         self._ring_at = SLOTS + 3 * slots
         size = WORD * (self._ring_at + 2 * RING)
-        if fd is None:
-            self.fd = _unnamed_file(size)
-        else:
-            self.fd = fd
+        self.fd = _unnamed_file(size) if fd is None else fd
 
         self._memory = mmap.mmap(self.fd, size)
         self._words = memoryview(self._memory).cast("q")
@@ -134,12 +131,9 @@ class SharedState:
     def completed(self) -> set[tuple[int, int]]:
         """Supervisor: return the last completed jobs, as (id, deliveries)."""
         last = min(self._words[DONE], RING)
-        ring = self._words[self._ring_at :].tolist()
-        words = ring[: 2 * last]
+        words = self._words[self._ring_at :].tolist()[: 2 * last]
         ids = words[0::2]
-        deliveries = words[1::2]
-
-        return set(zip(ids, deliveries, strict=True))
+        return set(zip(ids, words[1::2], strict=True))
 
     def close(self) -> None:
         """Give the memory back."""

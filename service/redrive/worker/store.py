@@ -316,15 +316,17 @@ def register(conn: Connection, worker: Registration) -> int:
     _declare(conn, worker, kinds)
     # Heals wait for a new version, so a worker without a version has none.
     if worker.heals and worker.version:
-        _declare_heals(conn, worker.version, worker.heals)
+        declared = {kind: asdict(heal) for kind, heal in worker.heals.items()}
+        conn.execute(
+            "select redrive.say_heals_v1(%s, %s)", (worker.version, Jsonb(declared))
+        )
 
     queues = None if worker.queues is None else list(worker.queues)
     depends_on = Jsonb(dict(worker.depends_on)) if worker.depends_on else None
     holds = list(worker.holds) or None
     about = worker.name, worker.version, worker.ttl
 
-    identity = value(conn, _REGISTER, *about, kinds, queues, depends_on, holds)
-    return identity or 0
+    return value(conn, _REGISTER, *about, kinds, queues, depends_on, holds) or 0
 
 
 def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
@@ -338,11 +340,6 @@ def _declare(conn: Connection, worker: Registration, kinds: list[str]) -> None:
     conn.execute(
         "select redrive.declare_redrives_v1(%s::text[], %s)", (kinds, Jsonb(redrives))
     )
-
-
-def _declare_heals(conn: Connection, version: str, heals: Mapping[str, Heal]) -> None:
-    declared = {kind: asdict(heal) for kind, heal in heals.items()}
-    conn.execute("select redrive.say_heals_v1(%s, %s)", (version, Jsonb(declared)))
 
 
 class Beaten(NamedTuple):
@@ -665,8 +662,7 @@ def declare_schedules(
         rows.append(asdict(schedule) | {"payload": payload})
 
     query: LiteralString = "select redrive.declare_schedules_v1(%s, %s, %s::jsonb)"
-    is_alive = value(conn, query, worker, version, Jsonb(rows))
-    return bool(is_alive)
+    return bool(value(conn, query, worker, version, Jsonb(rows)))
 
 
 def due_schedules(conn: Connection) -> list[DueSchedule]:

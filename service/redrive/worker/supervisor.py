@@ -11,7 +11,6 @@ import logging
 import signal
 import time
 from collections import deque
-from types import FrameType
 
 import psycopg
 
@@ -421,10 +420,7 @@ class Supervisor:
         self._runner_care.wait(seconds)
 
     def _housekeep(self, now: float) -> None:
-        if self._is_busy():
-            seconds = BUSY_SECONDS
-        else:
-            seconds = IDLE_SECONDS
+        seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
 
         self._housekeeping_at = now + seconds
 
@@ -443,9 +439,6 @@ class Supervisor:
 
         self._dispatch.hand_out_waiting(now)
         self._ownership.review(now)
-        self._report(now)
-
-    def _report(self, now: float) -> None:
         self._telemetry.end_log.say_held_back(now)
         self._telemetry.gauges(
             self._pool.inflight(),
@@ -463,7 +456,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------ stopping
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, *_: object) -> None:
         self._stop()
 
     def _stop(self) -> None:

@@ -361,12 +361,10 @@ class Telemetry:
         counts = {labels: float(count) for labels, count in inflight.items()}
         metrics.inflight.replace(counts)
 
-        timeouts = _longest(inflight, timeout_of)
-        metrics.timeout.replace(timeouts)
+        metrics.timeout.replace(_longest(inflight, timeout_of))
 
         # Runners also hold jobs that wait for a slot.
-        held = sum(inflight.values())
-        busy = min(slots, held)
+        busy = min(slots, sum(inflight.values()))
         metrics.slots.set((), slots)
         metrics.busy.set((), busy)
 
@@ -393,11 +391,7 @@ def _longest(
 
 def _waits(jobs: Iterable[ClaimedJob], now: datetime) -> list[float]:
     """Return how many seconds each job has been due, at least 0."""
-    waits: list[float] = []
-    for held in jobs:
-        wait = (now - held.run_at).total_seconds()
-        waits.append(max(wait, 0.0))
-    return waits
+    return [max((now - held.run_at).total_seconds(), 0.0) for held in jobs]
 
 
 def _by_lane(jobs: Iterable[ClaimedJob]) -> Iterable[list[ClaimedJob]]:
@@ -414,8 +408,7 @@ def _seconds_by_kind(
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     for held, seconds in finished:
-        labels = held.queue, held.kind
-        times[labels].append(seconds)
+        times[(held.queue, held.kind)].append(seconds)
 
     return times
 

@@ -40,6 +40,5 @@ class Welcome:
         self.job_flow.tell_open_breakers()
 
         self.telemetry.ready(kinds)
-        with_queues = (*hello.kinds, *hello.schedules)
-        self.queue_check.look(each.queue for each in with_queues)
+        self.queue_check.look(each.queue for each in (*hello.kinds, *hello.schedules))
         self.polling.expect_more()

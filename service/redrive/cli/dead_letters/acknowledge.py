@@ -111,8 +111,7 @@ def _selected(named: Sequence[int | str], chosen: Filter) -> tuple[list[str], Fi
 
     _refuse_unclear(names, jobs, chosen)
 
-    selected = (*jobs, *chosen.ids)
-    return names, replace(chosen, ids=selected)
+    return names, replace(chosen, ids=(*jobs, *chosen.ids))
 
 
 def _refuse_unclear(names: Sequence[str], jobs: Sequence[int], chosen: Filter) -> None:

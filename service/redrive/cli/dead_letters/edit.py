@@ -61,8 +61,7 @@ def edit(patch: str | None, handlers: str | None, chosen: Filter, run: Run) -> i
         if wanted is None:
             wanted, seen = _in_editor(conn, chosen, checked_by)
         else:
-            letters = edits.find(conn, chosen)
-            seen = edits.preview(letters, wanted, checked_by)
+            seen = edits.preview(edits.find(conn, chosen), wanted, checked_by)
 
         if not wants_json():
             _show(seen, wanted)
@@ -108,8 +107,7 @@ def _in_editor(
 def _patch_from_editor(letter: Letter, checked_by: Handlers) -> Patch:
     """Open an editor until the edit is right, or the user gives up."""
     handler = checked_by.get(letter.whose.kind)
-    secret = handler.secret if handler else ()
-    (shown,) = letter.redacted([letter.payload], secret)
+    (shown,) = letter.redacted([letter.payload], handler.secret if handler else ())
     text = rules.indented(shown)
 
     while True:
@@ -166,8 +164,7 @@ def _show(seen: Preview, patch: Patch) -> None:
         return
 
     for sample in seen.samples:
-        lines = _coloured(sample)
-        click.echo("\n".join(lines))
+        click.echo("\n".join(_coloured(sample)))
 
     matched = counted(seen.matched, "open dead letter")
     click.echo(f"{matched}, {len(seen.ids)} to edit")
@@ -180,8 +177,7 @@ def _coloured(sample: Sample) -> Iterator[str]:
         yield f"job {sample.id}: the change is secret and not shown"
 
     for line in sample.diff:
-        sign = line[0]
-        colour = COLOURS.get(sign)
+        colour = COLOURS.get(line[0])
         yield click.style(escaped(line), fg=colour)
 
 

@@ -49,8 +49,7 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
     by_cell = {cell.get("cell"): sample for cell, sample in samples}
     found = comparison.compare(chosen, by_cell)
 
-    lines = _lines(found)
-    answer(found, "\n".join(lines))
+    answer(found, "\n".join(_lines(found)))
 
     return code
 
@@ -61,14 +60,11 @@ def _choose(
     """Find the group in all cells; None if no group or more than one has the name."""
     answers, code = ask_each(cells, lambda settings: _find(settings, name))
     found = [group for _, group in answers if group is not None]
-    names = {group.fingerprint for group in found}
-    if len(names) != 1:
+    if len({group.fingerprint for group in found}) != 1:
         return None, code
 
     in_all_cells = sum(group.open for group in found)
-    whole = found[0]._replace(open=in_all_cells)
-
-    return whole, code
+    return found[0]._replace(open=in_all_cells), code
 
 
 def _find(settings: "Settings", name: str) -> comparison.Group | None:
@@ -110,8 +106,7 @@ def _no_findings(found: Row) -> str | None:
     if found["looked_at"] < MIN_JOBS:
         return f"too few to compare: at least {MIN_JOBS} jobs of the group are needed"
 
-    largest = max(found["compared_with"].values())
-    if largest < MIN_BASE:
+    if max(found["compared_with"].values()) < MIN_BASE:
         return f"nothing to compare with: at least {MIN_BASE} jobs are needed, succeeded or dead"
 
     if not found["findings"]:

@@ -6,7 +6,6 @@ from redrive.cli.support.options import conn_options, json_option
 from redrive.cli.support.output import listing
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns.heal import healing, worded
-from redrive.rules.rows import Row
 
 COLUMNS = ("group", "kind", "failing", "open", "version", "why")
 
@@ -26,12 +25,7 @@ def heal(conn: Connection) -> None:
     listing(
         healing(conn),
         COLUMNS,
-        for_people=_for_people,
+        for_people=lambda g: g | {"why": worded(g["why"], g["version"])},
         right=("failing", "open"),
         empty="no jobs fail, and no group of bugs or invalid payloads is open",
     )
-
-
-def _for_people(group: Row) -> Row:
-    why = worded(group["why"], group["version"])
-    return group | {"why": why}

@@ -91,8 +91,7 @@ def report(  # its options
         if has_others or not is_markdown:
             raise click.UsageError("these options need --since, and no group")
 
-        settings = settings_for(database_url)
-        return _incident(group, settings)
+        return _incident(group, settings_for(database_url))
 
     if group is not None or since is None:
         raise click.UsageError("give a group or --since, for example --since 7d")
@@ -127,8 +126,7 @@ def _tell(
 
 def _incident(group: str, settings: "Settings") -> int:
     with database(settings) as conn:
-        name = the_group(conn, group)["group"]
-        found = incident.report(conn, name)
+        found = incident.report(conn, the_group(conn, group)["group"])
 
     if found is None:
         raise NotFound(missing(group))
@@ -144,14 +142,9 @@ def _read(settings: "Settings", since: datetime) -> Row:
 
 def _reviews(found: Sequence[Row], cells: Sequence["Settings"]) -> list[rules.Review]:
     """Return the review of each cell; one that did not answer is named."""
-    reviews: list[rules.Review] = []
-    for each in found:
-        cell = each.get("cell") or shown_cell()
-        reviews.append(rules.shown(each, cell))
-
+    reviews = [rules.shown(each, each.get("cell") or shown_cell()) for each in found]
     if len(cells) > 1:
-        answered = {each.get("cell") for each in found}
-        reviews.extend(_silent(cells, answered))
+        reviews.extend(_silent(cells, {each.get("cell") for each in found}))
 
     return reviews
 

@@ -89,8 +89,7 @@ def show(which: int | str, original: bool, conn: Connection) -> None:
     if isinstance(which, str):
         group = the_group(conn, which)
         group["failure"] = find.failure_of(conn, group)
-        lines = _group(group)
-        answer(group, "\n".join(lines))
+        answer(group, "\n".join(_group(group)))
         return
 
     letter = find.show(conn, which, original=original)
@@ -98,8 +97,7 @@ def show(which: int | str, original: bool, conn: Connection) -> None:
         raise NotFound(no_letter(which))
 
     title = "original payload" if original else "payload"
-    sections = _letter(letter, title)
-    answer(letter, "\n\n".join(sections))
+    answer(letter, "\n\n".join(_letter(letter, title)))
 
 
 def _letter(letter: Row, title: str) -> Iterator[str]:
@@ -123,8 +121,7 @@ def _letter(letter: Row, title: str) -> Iterator[str]:
         yield _lineage(lineage)
 
     note = _bold("note")
-    notes = _notes(letter)
-    yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", notes)
+    yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", _notes(letter))
 
 
 def _edits(edits: Sequence[Row]) -> Iterator[str]:
@@ -170,8 +167,7 @@ def _obstacles(letter: Row) -> Iterator[str]:
 
 def _notes(letter: Row) -> Iterator[Row]:
     for note in letter["notes"]:
-        at = datetime.fromisoformat(note["at"])
-        yield note | {"at": at}
+        yield note | {"at": datetime.fromisoformat(note["at"])}
 
 
 def _head(letter: Row) -> str:
@@ -234,8 +230,7 @@ def _failures(failures: Sequence[Row]) -> str:
     lines = [f"{title}, oldest first"]
     for failure in failures:
         # The stack of the last one is shown above.
-        frames = 0 if failure is failures[-1] else FRAMES
-        lines.extend(_failure(failure, frames))
+        lines.extend(_failure(failure, 0 if failure is failures[-1] else FRAMES))
 
     return "\n".join(lines)
 
@@ -251,8 +246,7 @@ def _failure(failure: Row, frames: int) -> Iterator[str]:
     if known:
         yield f"      {known}"
 
-    stack = detail.get("stack", [])
-    last = stack[-frames:] if frames else ()
+    last = detail.get("stack", [])[-frames:] if frames else ()
     yield from _filled("      {file}:{line} in {function}", last)
 
     for cause in detail.get("causes", []):
@@ -345,16 +339,14 @@ def _versions(versions: Mapping[str, str]) -> Iterator[str]:
     """Yield each version with the time of its first failure, oldest first."""
     for version, at in sorted(versions.items(), key=itemgetter(1)):
         shown = printable(version)
-        instant = datetime.fromisoformat(at)
-        since = printable(instant)
+        since = printable(datetime.fromisoformat(at))
         yield f"  version {shown} since {since}"
 
 
 def _filled(template: str, rows: Iterable[Fields]) -> Iterator[str]:
     """Yield the template filled with each row's fields as `printable`."""
     for row in rows:
-        shown = printable_fields(row)
-        yield template.format_map(shown)
+        yield template.format_map(printable_fields(row))
 
 
 def _bold(text: str) -> str:

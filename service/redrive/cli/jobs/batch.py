@@ -60,7 +60,6 @@ def show(id: int, conn: Connection) -> None:  # noqa: A002 # its name everywhere
     shown = row | {"id": shown_id(row["id"])}
     lines: list[str] = []
     for name, text in printable_fields(shown).items():
-        line = f"{name:<12}{text}"
-        lines.append(line)
+        lines.append(f"{name:<12}{text}")
 
     answer(row, "\n".join(lines))

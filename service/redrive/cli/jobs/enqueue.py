@@ -135,8 +135,7 @@ def enqueue(kind: str, payload: str | None, settings: Settings, **options: Any) 
     check_job(job)  # before a database is needed
 
     with database(settings) as conn:
-        report = enqueue_reporting(conn, kind, content, **chosen)
-        _show(report)
+        _show(enqueue_reporting(conn, kind, content, **chosen))
         _warn_unhandled(conn, kind, registry)
 
 
@@ -245,8 +244,7 @@ def _enqueue_chunk(conn: Connection, chunk: list[Line]) -> int:
             return enqueue_many(conn, jobs)
     except InvalidJob as error:
         # The path begins with jobs[N] of the chunk; the user knows the line.
-        inner = error.path.removeprefix("jobs[")
-        n, _, path = inner.partition("]")
+        n, _, path = error.path.removeprefix("jobs[").partition("]")
         index = 0
         if n.isdigit():
             index = int(n)

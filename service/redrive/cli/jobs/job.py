@@ -1,7 +1,7 @@
 """redrive job: show live jobs, explain why they wait, and control them."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -135,20 +135,16 @@ def list_jobs(chosen: JobFilter, after: str | None, conn: Connection) -> None:
         if is_of_ended and not keeps_ended(conn, chosen.queue):
             warn(f"jobs that end are not kept; {_KEEP_ENDED} keeps them from then on")
 
-    _print_jobs(shown, ENDED_COLUMNS if is_of_ended else COLUMNS)
+    listing(
+        map(listed, shown) if wants_json() else shown,
+        ENDED_COLUMNS if is_of_ended else COLUMNS,
+        for_people=_for_people,
+        right=("id", "attempt"),
+        empty="no such job" if is_of_ended else "no live job",
+    )
 
     if is_cut:
         click.echo(f"there are more: --after {shown[-1]['place']}", err=True)
-
-
-def _print_jobs(jobs: Iterable[Row], columns: Sequence[str] = COLUMNS) -> None:
-    listing(
-        map(listed, jobs) if wants_json() else jobs,
-        columns,
-        for_people=_for_people,
-        right=("id", "attempt"),
-        empty="no live job" if columns is COLUMNS else "no such job",
-    )
 
 
 def _found(conn: Connection, chosen: JobFilter, after: str | None) -> Iterator[Row]:
@@ -266,8 +262,7 @@ def _facts(found: Row) -> Iterator[str]:
     """Format the numbers of a job; some are unknown once it is gone."""
     attempt = found["attempt"]
     if attempt is not None:
-        n = found["deliveries"] or 0
-        deliveries = counted(n, "delivery", "deliveries")
+        deliveries = counted(found["deliveries"] or 0, "delivery", "deliveries")
         yield f"attempt {attempt}, {deliveries}"
 
     priority = found["priority"]

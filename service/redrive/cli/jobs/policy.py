@@ -131,9 +131,7 @@ def _print_plan(shown: Policy, categories: Sequence[Category]) -> None:
     first = categories[0]
     names = ", ".join(categories)
     words = in_words(shown, first)
-    attempts = planned(shown, first)
-
-    _print_rows(f"{names}: {words}", attempts)
+    _print_rows(f"{names}: {words}", planned(shown, first))
 
 
 def _print_rows(title: str, rows: Sequence[Planned]) -> None:
@@ -170,7 +168,14 @@ def _add_targets(found: registry.Handlers, path: Path) -> None:
 
 def described(kind: str | None, shown: Policy) -> Row:
     """Return a policy as JSON. `window` and `waits` are for an outage."""
-    categories = {str(one): _described(shown, one) for one in Category}
+    categories: dict[str, Row] = {
+        str(one): {
+            "attempts": attempts_of(shown, one),
+            "window": window_of(shown, one),
+            "plan": [row._asdict() for row in planned(shown, one)],
+        }
+        for one in Category
+    }
     outage = categories[Category.TRANSIENT]
     waits = [row["latest"] for row in outage["plan"]]
 
@@ -185,20 +190,11 @@ def described(kind: str | None, shown: Policy) -> Row:
     }
 
 
-def _described(shown: Policy, category: Category) -> Row:
-    return {
-        "attempts": attempts_of(shown, category),
-        "window": window_of(shown, category),
-        "plan": [row._asdict() for row in planned(shown, category)],
-    }
-
-
 def _alike(shown: Policy) -> dict[str, list[Category]]:
     """Return the categories by their description and waits, which some share."""
     groups = defaultdict[str, list[Category]](list)
     for category in Category:
-        key = _key(shown, category)
-        groups[key].append(category)
+        groups[_key(shown, category)].append(category)
 
     return groups
 

@@ -34,8 +34,7 @@ class _SealType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
             text = f"{value!r} is not a line and its seal; write 812:3fa9..."
             self.fail(text, param, ctx)
 
-        number = int(line)
-        return log.Seal(number, seal.lower())
+        return log.Seal(int(line), seal.lower())
 
 
 _OPTIONS: tuple[Decorator, ...] = (
@@ -60,8 +59,7 @@ def _choice_options(command: Command) -> Command:
         action: str | None,
         **others: Any,
     ) -> object:
-        chosen = log.Choice(since, until, actor, login, action)
-        return command(chosen=chosen, **others)
+        return command(chosen=log.Choice(since, until, actor, login, action), **others)
 
     return with_options(_OPTIONS, choose)
 
@@ -131,7 +129,6 @@ def verify(known: log.Seal | None, conn: Connection) -> int:
 
     seal = log.newest_seal(conn)
     report = {"ok": fault is None, "lines": count, "fault": fault, **seal._asdict()}
-    good = f"{count} lines are unchanged; the newest is {seal}"
-    answer(report, fault or good)
+    answer(report, fault or f"{count} lines are unchanged; the newest is {seal}")
 
     return Exit.FAILED if fault else Exit.DONE

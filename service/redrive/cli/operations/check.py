@@ -72,8 +72,7 @@ def check(cells: Sequence[Settings]) -> int:
     if code:
         return code
 
-    are_ok = all(finding.ok for _, finding in findings)
-    return Exit.DONE if are_ok else Exit.FAILED
+    return Exit.DONE if all(finding.ok for _, finding in findings) else Exit.FAILED
 
 
 def _show(cell: Mapping[str, str], finding: Finding) -> None:
@@ -82,10 +81,8 @@ def _show(cell: Mapping[str, str], finding: Finding) -> None:
         mark = click.style("ok  ", fg="green")
 
     check = f"{finding.check:12}"
-    indented = finding.text.replace("\n", "\n     ")
-    text = escaped_lines(indented)
-    words = (mark, *cell.values(), check, text)
-    click.echo(" ".join(words))
+    text = escaped_lines(finding.text.replace("\n", "\n     "))
+    click.echo(" ".join((mark, *cell.values(), check, text)))
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:
@@ -259,8 +256,7 @@ def _kinds(conn: Connection) -> Finding:
 
 
 def _failing(conn: Connection) -> Finding:
-    causes = failing.find(conn)
-    kinds = list(failing.failing_kinds(causes))
+    kinds = list(failing.failing_kinds(failing.find(conn)))
     if not kinds:
         text = "no kind fails more often than its objective"
         return Finding("failing", ok=True, text=text)

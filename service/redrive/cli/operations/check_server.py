@@ -105,8 +105,7 @@ def _connections(conn: Connection, health: Health) -> Finding:
     if _use(fullest) <= USED_CONNECTIONS:
         return Finding("connections", ok=True, text=text)
 
-    most = records(conn, _Sessions, _SESSIONS)
-    groups = "; ".join(map(_group, most))
+    groups = "; ".join(map(_group, records(conn, _Sessions, _SESSIONS)))
     text += f"; most: {groups}; close some, or raise the limit"
 
     return Finding("connections", ok=False, text=text)

@@ -118,8 +118,7 @@ def _tend_all(tended: Sequence[_Tended], stop: threading.Event) -> None:
     """
     first, *others = tended
     for each in others:
-        thread = threading.Thread(target=_tend, args=(each, stop), daemon=True)
-        thread.start()
+        threading.Thread(target=_tend, args=(each, stop), daemon=True).start()
 
     _tend(first, stop)
 
@@ -171,8 +170,7 @@ def _fault(tended: Sequence[_Tended]) -> str | None:
     faults: list[str | None] = []
     for each in tended:
         link = each.stats.link
-        fault = trouble_of(link.failures, link.fault)
-        faults.append(fault)
+        faults.append(trouble_of(link.failures, link.fault))
 
     if all(faults):
         return faults[0]

@@ -46,13 +46,11 @@ def list_objectives(conn: Connection) -> None:
 
         rows.append(row)
 
-    columns = ("queue", "objective", "value", "what")
-    listing(rows, columns, for_people=_for_people)
+    listing(rows, ("queue", "objective", "value", "what"), for_people=_for_people)
 
 
 def _for_people(row: Row) -> Row:
-    kind = row["kind"] or ANY
-    pattern = Pattern(row["queue"], kind)
+    pattern = Pattern(row["queue"], row["kind"] or ANY)
     meaning = MEANINGS[row["objective"]]
 
     return row | {"queue": str(pattern), "value": f"{row['value']:g}", "what": meaning}

@@ -10,7 +10,6 @@ from redrive.cli.support.output import listing
 from redrive.cli.support.verbs import Asked, set_each, set_options, verb_options
 from redrive.database.rows import Connection
 from redrive.dead_letters.groups import owners
-from redrive.rules.rows import Row
 from redrive.verbs.declared import DECLARED
 
 _EXAMPLE = '{"payments": {"owner": "team-money", "contact": "#money"}}'
@@ -36,13 +35,10 @@ def list_owners(conn: Connection) -> None:
     \b
     redrive owner ls
     """
-    rows: list[Row] = []
-    for each in owners.find(conn):
-        pattern = str(each.pattern)
-        rows.append({"pattern": pattern, **each._asdict()})
-
-    columns = ("pattern", "owner", "contact")
-    listing(rows, columns, empty="no owners")
+    rows = [
+        {"pattern": str(each.pattern), **each._asdict()} for each in owners.find(conn)
+    ]
+    listing(rows, ("pattern", "owner", "contact"), empty="no owners")
 
 
 @owner.command("set")

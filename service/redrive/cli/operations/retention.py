@@ -33,16 +33,13 @@ def list_retention(conn: Connection) -> None:
     \b
     redrive retention ls
     """
-    held = stored.read(conn)
-    rows = [{"what": what, "seconds": seconds} for what, seconds in held]
-    columns = ("what", "kept", "of")
-    listing(rows, columns, for_people=_for_people, right=("kept",))
+    rows = [{"what": what, "seconds": seconds} for what, seconds in stored.read(conn)]
+    listing(rows, ("what", "kept", "of"), for_people=_for_people, right=("kept",))
 
 
 def _for_people(row: Row) -> Row:
     kept = typed(row["seconds"])
-    meaning = stored.MEANINGS[row["what"]]
-    return row | {"kept": kept, "of": meaning}
+    return row | {"kept": kept, "of": stored.MEANINGS[row["what"]]}
 
 
 @retention.command("set")

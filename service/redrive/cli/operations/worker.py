@@ -183,9 +183,7 @@ def run(
 
     metrics = Metrics()
     tracing = set_up_tracing() if is_asked_for() else None
-    telemetry = Telemetry(metrics, options.queues, tracing)
-
-    supervisor = Supervisor(options, telemetry)
+    supervisor = Supervisor(options, Telemetry(metrics, options.queues, tracing))
     if start.http_port:
         _serve(start, metrics, supervisor, figures, also_ready)
 

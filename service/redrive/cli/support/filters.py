@@ -57,12 +57,8 @@ class _OneOf(click.Choice[str]):
     def convert(  # pyright: ignore[reportIncompatibleMethodOverride] # several where it takes one
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        converted: list[str] = []
-        for word in value.split(","):
-            choice = super().convert(word.strip(), param, ctx)
-            converted.append(choice)
-
-        return tuple(converted)
+        convert = super().convert
+        return tuple(convert(word.strip(), param, ctx) for word in value.split(","))
 
 
 _ids_argument = click.argument("arguments", metavar="[ID]...", nargs=-1, type=Id())
@@ -98,12 +94,10 @@ def filter_options(
         @functools.wraps(command)
         def choose(**given: Any) -> object:
             wanted = {name: given.pop(name) for name in criteria}
-            arguments = given.pop("arguments", ())
-            wanted["ids"] = (*arguments, *wanted["ids"])
+            wanted["ids"] = (*given.pop("arguments", ()), *wanted["ids"])
 
             values = _values(wanted, criteria, states)
-            chosen = of(**values)
-            return command(chosen=chosen, **given)
+            return command(chosen=of(**values), **given)
 
         return with_options(options, choose)
 
@@ -118,8 +112,7 @@ def _values(
     for name, value in given.items():
         # An option with choices takes several values, so each use of it gives a tuple.
         if criteria[name].choices:
-            flat = chain.from_iterable(value)
-            values[name] = tuple(flat)
+            values[name] = tuple(chain.from_iterable(value))
 
     values["state"] = _states(values["state"], states)
     return values

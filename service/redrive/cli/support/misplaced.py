@@ -81,8 +81,7 @@ def refuse_before_subcommand(context: click.Context) -> None:
     """
     group = context.command
     name = context.invoked_subcommand or ""
-    dropped = (param for param in group.params if _is_dropped(context, param))
-    typed = next(dropped, None)
+    typed = next((param for param in group.params if _is_dropped(context, param)), None)
     if typed is None:
         return
 
@@ -109,8 +108,7 @@ def _goes_after(
 ) -> click.UsageError:
     words = [context.command_path, *path, name]
     if not option.is_flag:
-        value = option.metavar or option.type.name.upper()
-        words.append(value)
+        words.append(option.metavar or option.type.name.upper())
 
     whole = " ".join(words)
     return click.UsageError(f"{name} goes after the command: {whole}", context)

@@ -124,8 +124,7 @@ def keep_cell(cell: str) -> None:
     Raises:
         click.UsageError: another cell was kept before.
     """
-    context = click.get_current_context()
-    known = context.meta.setdefault(CELL, cell)
+    known = click.get_current_context().meta.setdefault(CELL, cell)
     if known != cell:
         raise click.UsageError(
             f"cells {known} and {cell} are named; a command works on one cell"
@@ -333,8 +332,7 @@ def reveal_options(command: Command) -> Command:
 
         chosen = None
         if reveal:
-            reason = require_why(why)
-            chosen = Reveal(reason, yes)
+            chosen = Reveal(require_why(why), yes)
 
         return command(reveal=chosen, **options)
 
@@ -494,7 +492,6 @@ def _gets_run(command: Command) -> Command:
         **others: Any,
     ) -> object:
         settings = settings_for(database_url, actor=actor)
-        run = Run(settings, why, every, dry_run, yes)
-        return command(run=run, **others)
+        return command(run=Run(settings, why, every, dry_run, yes), **others)
 
     return start

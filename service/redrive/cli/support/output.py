@@ -64,8 +64,7 @@ def _of_cell(row: Fields, column: str) -> Any:
     if column not in ID_COLUMNS or not isinstance(value, int):
         return value
 
-    cell = row.get("cell") or shown_cell()
-    return id_in_cell(value, cell)
+    return id_in_cell(value, row.get("cell") or shown_cell())
 
 
 def emit(value: Any) -> None:
@@ -75,8 +74,7 @@ def emit(value: Any) -> None:
         value = {"cell": cell} | cast("Row", value)
 
     encoded = msgspec.json.encode(value, enc_hook=str)
-    line = escaped(encoded.decode())
-    click.echo(line)
+    click.echo(escaped(encoded.decode()))
 
 
 def emit_each(rows: Iterable[Any]) -> None:
@@ -279,8 +277,7 @@ def not_found(what: str) -> Exit:
 
 def warn(text: str) -> None:
     """Print a warning to stderr, which leaves stdout to the result."""
-    line = escaped(f"redrive: {text}")
-    click.echo(line, err=True)
+    click.echo(escaped(f"redrive: {text}"), err=True)
 
 
 def no_letter(job: int, what: str = "no dead letter") -> str:

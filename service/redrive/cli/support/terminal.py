@@ -81,8 +81,7 @@ def confirm(question: str, word: str) -> bool:
         return False
 
     text = f"{question} Type {word!r} to continue"
-    answer = click.prompt(text, default="", show_default=False)
-    return answer == word
+    return click.prompt(text, default="", show_default=False) == word
 
 
 class Advance(Protocol):

@@ -296,8 +296,7 @@ def _make(conn: Connection, verb: Verb, order: Order, seen: Preview) -> Done:
 
 
 def _say_unchanged(verb: Verb, agreed: Sequence[Look], text: str | None) -> None:
-    matched = sum(seen.matched for _, seen in agreed)
-    answer({"matched": matched, **verb.nothing}, text)
+    answer({"matched": sum(seen.matched for _, seen in agreed), **verb.nothing}, text)
 
 
 def _is_possible(seen: Preview) -> bool:
@@ -306,8 +305,7 @@ def _is_possible(seen: Preview) -> bool:
 
 
 def _unneeded(looks: Sequence[Look]) -> str | None:
-    are_held = all(seen.is_held for _, seen in looks)
-    return "nothing to do" if are_held else None
+    return "nothing to do" if all(seen.is_held for _, seen in looks) else None
 
 
 def _name_obstacles(looks: Sequence[Look]) -> Exit:
@@ -375,8 +373,7 @@ def verb_options(  # options of one decorator
         def start(*, run: Run, **given: Any) -> object:
             more = {one.name: _text(given.pop(_safe(one))) for one in inputs}
             is_all = given.pop("everything", everything)
-            hint = ", or --all" if prefix else ""
-            queries = _selected(verb, given, is_all, hint)
+            queries = _selected(verb, given, is_all, ", or --all" if prefix else "")
             handlers = given.pop("handlers", None)
             orders = orders_of(verb, run, queries, more, handlers)
             target = handlers or run.settings.handlers or ""

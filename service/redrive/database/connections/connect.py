@@ -98,10 +98,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         A lost connection is closed here. If its socket fails before libpq has read from
         it, psycopg would leave it open and busy forever.
         """
-        if self.meanwhile is None:
-            used = gen
-        else:
-            used = _with(self.meanwhile, gen)
+        used = gen if self.meanwhile is None else _with(self.meanwhile, gen)
 
         if self.patience is not None:
             used = _within(self.patience, used)
@@ -166,8 +163,7 @@ class OwnConnection(psycopg.Connection[tuple[Any, ...]]):
         given = sql.SQL("select pg_backend_pid() = {}, {}").format(
             ours, _given(settings, is_local)
         )
-        found = psycopg.Cursor(self).execute(given).fetchone()
-        is_ours, *_ = found or (False,)
+        is_ours, *_ = psycopg.Cursor(self).execute(given).fetchone() or (False,)
 
         if is_ours:
             self._held = settings_of_transaction(settings)
@@ -291,8 +287,7 @@ class _JsonLoader(Loader):
             found = _with_long_numbers(text)
 
         # Redaction and output need more frames for each level than this.
-        containers = text.count(b"{") + text.count(b"[")
-        if containers > _FEW_CONTAINERS and _is_deep(found):
+        if text.count(b"{") + text.count(b"[") > _FEW_CONTAINERS and _is_deep(found):
             return {UNREADABLE: "it is nested too deeply"}
 
         return found

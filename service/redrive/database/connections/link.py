@@ -84,9 +84,7 @@ class Backoff:
         is_young = now - self._failing_since < YOUNG_SECONDS
         longest = YOUNG_BACKOFF if is_young else LONGEST_BACKOFF
         # 2.0 ** 1024 overflows, and an hour's outage has that many failures.
-        doublings = min(self.failures - 1, 8)
-
-        return min(longest, FIRST_BACKOFF * 2.0**doublings)
+        return min(longest, FIRST_BACKOFF * 2.0 ** min(self.failures - 1, 8))
 
     def server_answered(self, at: float) -> None:
         """Allow an attempt at once if the server has answered since the failure."""
@@ -108,10 +106,7 @@ class Link:
     """
 
     def __init__(self, where: Address | str, name: str, **settings: str) -> None:
-        if isinstance(where, str):
-            self.where = Address(where)
-        else:
-            self.where = where
+        self.where = Address(where) if isinstance(where, str) else where
         self._name = name
         self._settings = settings
         self._begin_with: LiteralString = settings_of_transaction(self._all_settings())
@@ -179,10 +174,7 @@ class Link:
         return conn
 
     def _lost(self, error: psycopg.Error) -> None:
-        if isinstance(error, CannotLogIn):
-            self.fault = str(error)
-        else:
-            self.fault = None
+        self.fault = str(error) if isinstance(error, CannotLogIn) else None
         self._backoff.failed(time.monotonic())
         self.close()
 
@@ -205,7 +197,9 @@ class Link:
             psycopg.OperationalError: a guest lost the connection.
         """
         with self._turn:
-            if not self._turn.wait_for(self._is_here, LENT_SECONDS):
+            if not self._turn.wait_for(
+                lambda: self._state is not _State.LENT, LENT_SECONDS
+            ):
                 # The guest keeps that connection, so the new one is not lent soon.
                 self.keep()
 
@@ -215,9 +209,6 @@ class Link:
         if was_lost:
             msg = "the connection was lost while it was lent"
             raise psycopg.OperationalError(msg)
-
-    def _is_here(self) -> bool:
-        return self._state is not _State.LENT
 
     def _end(self) -> None:
         with self._turn:

@@ -39,8 +39,7 @@ class _Refused:
 
     def put_off(self, now: float) -> None:
         # Jitter only shortens the pause, so that processes do not retry together.
-        shortened = self.pause * random.uniform(0.8, 1.0)
-        self.retry_at = now + shortened
+        self.retry_at = now + (self.pause * random.uniform(0.8, 1.0))
 
         self.pause = min(2 * self.pause, LONGEST_SECONDS)
 

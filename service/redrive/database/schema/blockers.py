@@ -89,10 +89,7 @@ class Blocker:
     def fields(self) -> Fields:
         """Return the fields for a log line."""
         shown = asdict(self) | {"statement": statement(self.query)}
-        if self.seconds is None:
-            age = None
-        else:
-            age = round(self.seconds, 1)
+        age = None if self.seconds is None else round(self.seconds, 1)
         shown["transaction_seconds"] = age
         del shown["query"], shown["seconds"]
 

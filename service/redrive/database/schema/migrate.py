@@ -783,10 +783,7 @@ def _grant_ownership(conn: Connection) -> None:
 def _standing(conn: Connection) -> _Standing:
     # Since 16 the creator of a role is a member that may not become it without an
     # explicit grant.
-    if conn.info.server_version >= FIRST_WITH_SET:
-        may_become = "set"
-    else:
-        may_become = "member"
+    may_become = "set" if conn.info.server_version >= FIRST_WITH_SET else "member"
     standing = first_record(
         conn,
         _Standing,

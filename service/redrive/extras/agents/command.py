@@ -74,8 +74,7 @@ def _access(settings: "Settings") -> Any:
     """
     from redrive.extras.console.security import access  # noqa: PLC0415 # an extra
 
-    groups = access.group_roles(settings.console_groups or "")
-    proxy = proxy_of(settings, groups)
+    proxy = proxy_of(settings, access.group_roles(settings.console_groups or ""))
     tokens = access.tokens_of(settings.console_tokens)
     if tokens is None and proxy is None:
         raise SettingsError(NO_SIGN_IN)

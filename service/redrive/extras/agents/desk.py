@@ -117,8 +117,7 @@ class Desk:
         self, conn: Connection, agent: Agent, name: str, given: Fields
     ) -> Answer:
         """Record the call and charge the budget; then run the tool."""
-        plain = _ODD.sub("?", agent.name)[:80].strip()
-        agent = agent._replace(name=(plain or UNKNOWN))
+        agent = agent._replace(name=(_ODD.sub("?", agent.name)[:80].strip() or UNKNOWN))
         asked = _asked(agent, name, given)
         spent = proposals.charge(
             conn,
@@ -199,8 +198,7 @@ def _audited(arguments: Arguments | None) -> Any:
     if isinstance(arguments, ProposeEdit):
         kept["patch"] = paths(kept["patch"])
 
-    given = {name: value for name, value in kept.items() if value is not None}
-    shown = redact(given)
+    shown = redact({name: value for name, value in kept.items() if value is not None})
     if len(msgspec.json.encode(shown)) > MOST_AUDITED:
         return {"too_long": True}
 
@@ -211,8 +209,7 @@ def marked(value: Any) -> str:
     """Return an answer as JSON without secrets, between marks that data cannot forge."""
     plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
     encoded = msgspec.json.encode(redact(plain))
-    text = escaped(encoded.decode())
-    safe = text.replace("<", "\\u003c").replace(">", "\\u003e")
+    safe = escaped(encoded.decode()).replace("<", "\\u003c").replace(">", "\\u003e")
 
     shown = f"{NOTICE}\n<data>\n{safe[:MOST_TEXT]}\n</data>"
     if len(safe) > MOST_TEXT:

@@ -144,8 +144,7 @@ def _user_of(access: Access, scope: Scope) -> Principal:
     """Return the user of a request. Raises Refused if they are unknown."""
     headers: list[tuple[str, str]] = []
     for name, value in scope["headers"]:
-        pair = (name.decode("latin-1"), value.decode("latin-1"))
-        headers.append(pair)
+        headers.append((name.decode("latin-1"), value.decode("latin-1")))
 
     peer = None
     if scope.get("client"):

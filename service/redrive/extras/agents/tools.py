@@ -84,8 +84,7 @@ def _why_job(conn: Connection, _: Agent, asked: given.WhyJob) -> Any:
     Which fields a handler declares secret is recorded with a failure. A job that never
     failed has none, so its payload cannot be redacted safely.
     """
-    record = show.show(conn, asked.job)
-    found = _found(record, "record of this job")
+    found = _found(show.show(conn, asked.job), "record of this job")
 
     return {name: value for name, value in found.items() if name not in CONTENT}
 
@@ -129,8 +128,7 @@ def _report(conn: Connection, _: Agent, asked: given.Report) -> Any:
 def _propose_campaign(
     conn: Connection, agent: Agent, asked: given.ProposeCampaign
 ) -> Any:
-    chosen = _selection(asked)
-    report = proposals.propose_campaign(conn, agent, chosen, asked.why)
+    report = proposals.propose_campaign(conn, agent, _selection(asked), asked.why)
     # No plan is kept if no dead letter matches.
     _found(report["plan"], "open dead letter that matches")
 
@@ -146,8 +144,7 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
     The answer has no diff, and does not count payloads that stay the same: both would
     tell whether a guessed value is right.
     """
-    text = msgspec.json.encode(asked.patch).decode()
-    patch = read_patch(text)
+    patch = read_patch(msgspec.json.encode(asked.patch).decode())
 
     letters = _letters(conn, asked)
     seen = edits.preview(letters, patch, Handlers())
@@ -161,8 +158,7 @@ def _propose_edit(conn: Connection, agent: Agent, asked: given.ProposeEdit) -> A
 def _letters(conn: Connection, asked: given.ProposeEdit) -> list[Letter]:
     """Return the dead letters to edit. Raises Refused for zero or too many."""
     chosen = _selection(asked, MOST_EDITED + 1)
-    found = edits.find(conn, chosen)
-    letters = [one for one in found if isinstance(one, Letter)]
+    letters = [one for one in edits.find(conn, chosen) if isinstance(one, Letter)]
     if not 0 < len(letters) <= MOST_EDITED:
         count = len(letters)
         msg = f"{count} dead letters match; there must be 1 to {MOST_EDITED}"

@@ -130,8 +130,7 @@ def application(
     sign_ins = metrics.sign_ins()
     app = _routed()
     app.state.consoles = here.each(by_cell)
-    exposition = Exposition(None, requests.collect, sign_ins.collect)
-    _add_probes(app, by_cell, exposition)
+    _add_probes(app, by_cell, Exposition(None, requests.collect, sign_ins.collect))
 
     return Guard(
         cells.addressed(cast("Any", app), by_cell),
@@ -199,15 +198,13 @@ def _add_probes(
 
     @app.get("/metrics", include_in_schema=False)
     def show_metrics() -> Response:
-        text = generate_latest(exposition.registry)
-        return Response(text, media_type=METRICS_FORMAT)
+        return Response(generate_latest(exposition.registry), media_type=METRICS_FORMAT)
 
 
 def _any_answers(by_cell: Mapping[str, Logins]) -> bool:
     """Return True if a database answers in time; one reachable cell is enough."""
     asked = {cell: partial(_answers, logins) for cell, logins in by_cell.items()}
-    answers = ask_all(asked, READY_SECONDS)
-    return any(answers.values())
+    return any(ask_all(asked, READY_SECONDS).values())
 
 
 def _answers(logins: Logins) -> bool:
@@ -341,14 +338,7 @@ def _refused(request: Request, error: Exception) -> Response:
 
 def _http(request: Request, error: Exception) -> Response:
     found = cast("HTTPException", error)
-    detail = str(found.detail)
-
-    return _failed(request, found.status_code, detail)
-
-
-def _invalid(request: Request, _error: Exception) -> Response:
-    """Return 404 for a path of the wrong type, without repeating its value."""
-    return _failed(request, 404, NO_PAGE)
+    return _failed(request, found.status_code, str(found.detail))
 
 
 def _broken(request: Request, error: Exception) -> Response:
@@ -356,19 +346,17 @@ def _broken(request: Request, error: Exception) -> Response:
     return _failed(request, 500, BROKEN)
 
 
-def _crowded(request: Request, _error: Exception) -> Response:
-    return _failed(request, 503, "too many requests run at once; try again in a moment")
-
-
 HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
     NoCell: _no_cell,
     NotSignedIn: _not_signed_in,
     Refused: _refused,
     Busy: partial(_say_error, status=409),
-    Crowded: _crowded,
+    Crowded: lambda request, _error: _failed(
+        request, 503, "too many requests run at once; try again in a moment"
+    ),
     HTTPException: _http,
     InvalidJob: partial(_say_error, status=400),
-    RequestValidationError: _invalid,
+    RequestValidationError: lambda request, _error: _failed(request, 404, NO_PAGE),
     SchemaError: partial(_say_error, status=503),
     SettingsError: partial(_say_error, status=503),
     psycopg.Error: _of_database,
@@ -396,8 +384,7 @@ class _Server(uvicorn.Server):
     """A server that ends event streams first, because shutdown waits for them."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        guard = cast("Guard", self.config.app)
-        guard.stop()
+        cast("Guard", self.config.app).stop()
         super().handle_exit(sig, frame)
 
 

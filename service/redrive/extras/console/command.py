@@ -60,8 +60,7 @@ def console(cells: Sequence[Settings], demo: bool) -> None:
     from redrive.extras.console.app import listen, run  # noqa: PLC0415 # an extra
 
     access, addresses = (_open if demo else _guarded)(cells)
-    host = "127.0.0.1" if demo else ""
-    listener = listen(host, settings.console_port)
+    listener = listen("127.0.0.1" if demo else "", settings.console_port)
 
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
     app = _application(cells, access, addresses, tracing)
@@ -121,11 +120,8 @@ def _open(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
     from redrive.extras.console.security.access import Access, Principal, Role  # noqa: PLC0415 # an extra
 
     name = cells[0].who()
-    me = Principal(name, Role.OPERATOR)
-    access = Access(everybody=me)
-    addresses = [{Role.OPERATOR: cell.address()} for cell in cells]
-
-    return access, addresses
+    access = Access(everybody=Principal(name, Role.OPERATOR))
+    return access, [{Role.OPERATOR: cell.address()} for cell in cells]
 
 
 def _guarded(cells: Sequence[Settings]) -> tuple[Any, Sequence[Addresses]]:
@@ -178,9 +174,7 @@ def _require(
     Raises SettingsError.
     """
     with_login = {role for logins in addresses for role in logins}
-    without_login = set(assigned) - with_login
-
-    for role in sorted(without_login):
+    for role in sorted(set(assigned) - with_login):
         fault = f"REDRIVE_CONSOLE_{role.name}_URL is not set"
         if settings.databases:
             fault = f"no cell of REDRIVE_DATABASES has console.{role.word}"

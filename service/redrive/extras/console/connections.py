@@ -23,8 +23,7 @@ class PageConnection(Connection):
 
     def until_deadline(self) -> asyncio.TimerHandle:
         """Return the timer that looks whether the client has sent a request."""
-        cycle = cast("Any", self.cycle)
-        return self.loop.call_later(HEAD_SECONDS, self._look, cycle)
+        return self.loop.call_later(HEAD_SECONDS, self._look, cast("Any", self.cycle))
 
     def _look(self, before: object) -> None:
         """Close the connection if no request began since the look before."""

@@ -103,8 +103,7 @@ class Console:
         **values: Any,
     ) -> HTMLResponse:
         """Render a template as an HTML response."""
-        html = self.part(template, request, user, **values)
-        return HTMLResponse(html, status)
+        return HTMLResponse(self.part(template, request, user, **values), status)
 
     def part(
         self, template: str, request: Request, user: Principal | None, **values: Any
@@ -257,14 +256,12 @@ async def own_form(request: Request) -> Mapping[str, str]:
     if media_type(request) != FORM:
         raise Refused(415, "the body must be a form; the JSON API is under /api/v1")
 
-    body = await request.body()
-    return _fields(body.decode("utf-8", "replace"))
+    return _fields((await request.body()).decode("utf-8", "replace"))
 
 
 def media_type(request: Request) -> str:
     """Return the type of a request's body, without parameters."""
-    header = request.headers.get("content-type", "")
-    name, _, _ = header.partition(";")
+    name, _, _ = request.headers.get("content-type", "").partition(";")
     return name.strip()
 
 

@@ -130,27 +130,24 @@ def ledger(settings: Settings) -> None:
     """
     with _demo_database(settings) as conn:
         _require(conn, "mail")
-        rows = [_compared(account) for account in shop.accounts(conn)]
+        rows = [
+            (
+                account.currency,
+                f"{account.booked} of {account.expected}",
+                f"{account.amount:,}",
+                f"{account.expected_amount:,}",
+                "yes" if account.agrees else "no",
+            )
+            for account in shop.accounts(conn)
+        ]
 
     counts = ("payments booked", "in the ledger", "says the bank")
-    columns = ("currency", *counts, "agree")
-    table(columns, rows, right=counts)
+    table(("currency", *counts, "agree"), rows, right=counts)
 
     home = os.environ.get("REDRIVE_DEMO_HOME")
     if home:
         mails = list(Path(home, "mail").glob("*.eml"))
         click.echo(f"{len(mails)} receipts are with the mail server")
-
-
-def _compared(account: shop.Account) -> tuple[str, ...]:
-    """Return an account as a row of the table."""
-    return (
-        account.currency,
-        f"{account.booked} of {account.expected}",
-        f"{account.amount:,}",
-        f"{account.expected_amount:,}",
-        "yes" if account.agrees else "no",
-    )
 
 
 def _turn(settings: Settings, name: str, wanted: str) -> None:

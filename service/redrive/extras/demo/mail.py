@@ -28,7 +28,10 @@ class Mailbox:
     ) -> str:
         """Take one mail."""
         content = envelope.original_content or b""
-        name = _name_of(content)
+        key, _, _ = str(
+            email.message_from_bytes(content).get("Message-ID", "")
+        ).partition("@")
+        name = "".join(c for c in key if c.isalnum() or c == "-")
 
         # The file gets its name when it is complete.
         written = self._directory / f".{name}.{os.getpid()}"
@@ -36,14 +39,6 @@ class Mailbox:
         written.replace(self._directory / f"{name or 'unnamed'}.eml")
 
         return "250 OK"
-
-
-def _name_of(content: bytes) -> str:
-    """Return the part of a Message-ID before the @ as a file name; empty if missing."""
-    key, _, _ = str(email.message_from_bytes(content).get("Message-ID", "")).partition(
-        "@"
-    )
-    return "".join(c for c in key if c.isalnum() or c == "-")
 
 
 async def serve(port: int, directory: Path) -> None:

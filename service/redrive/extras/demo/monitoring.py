@@ -36,8 +36,7 @@ def shortened(text: str, faster: int) -> str:
     """Return rules or routes with every duration divided."""
 
     def divide(found: re.Match[str]) -> str:
-        seconds = int(found["number"]) * SECONDS[found["unit"]]
-        milliseconds = seconds * 1000 // faster
+        milliseconds = int(found["number"]) * SECONDS[found["unit"]] * 1000 // faster
         before = found["before"]
         after = found["after"]
 

@@ -26,10 +26,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Accept every request."""
-        length = int(self.headers["Content-Length"])
-        body = self.rfile.read(length)
-        event = json.loads(body)
-        self._take(self.path, event)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self._take(self.path, json.loads(body))
 
         self.send_response(202)
         self.end_headers()
@@ -91,8 +89,7 @@ class Pager:
 
     def unresolved(self) -> set[str]:
         """Return the keys of incidents that were opened and not closed."""
-        opened = self._keys("trigger")
-        return opened - self._keys("resolve")
+        return self._keys("trigger") - self._keys("resolve")
 
     def _keys(self, action: str) -> set[str]:
         return {

@@ -76,8 +76,7 @@ def _why(server: EmbeddedPostgres, error: subprocess.SubprocessError) -> str:
     lines = last_lines(server.data / "log", 3)
 
     for name in ("stderr", "stdout"):
-        output = getattr(error, name, None) or ""
-        of_program = str(output).splitlines()
+        of_program = str(getattr(error, name, None) or "").splitlines()
         lines += of_program[-3:]
 
     return " / ".join(lines) or str(error)

@@ -175,7 +175,8 @@ class Stage:
     def start_monitoring(self) -> Monitoring:
         """Start Prometheus, Alertmanager (both must be installed) and an exporter."""
         exporter = free_port()
-        self._start_exporter(exporter)
+        options = ("--http-port", str(exporter))
+        self._run("exporter", *PYTHON, "redrive", "exporter", *options)
 
         pager = Pager()
         self._serving.enter_context(pager.serve())
@@ -196,10 +197,6 @@ class Stage:
         watch.reload()
 
         return watch
-
-    def _start_exporter(self, port: int) -> None:
-        options = ("--http-port", str(port))
-        self._run("exporter", *PYTHON, "redrive", "exporter", *options)
 
     def stop(self) -> None:
         """Stop all processes; the home decides which files to keep."""
@@ -252,8 +249,7 @@ class Stage:
             if not is_free(self.metrics_port):
                 self.metrics_port = free_port()
 
-            port = str(self.metrics_port)
-            options = ("--handlers", release, "--http-port", port)
+            options = ("--handlers", release, "--http-port", str(self.metrics_port))
             self._run("worker", *PYTHON, "redrive", "worker", *options)
             if self._processes.answers("worker", self._ready):
                 return
@@ -286,8 +282,7 @@ class Stage:
         socket.create_connection(("127.0.0.1", self.mail_port), 1).close()
 
     def _run(self, name: str, *command: str, stdin: int = subprocess.DEVNULL) -> None:
-        environment = self.environment()
-        self._processes.start(name, command, environment, stdin=stdin)
+        self._processes.start(name, command, self.environment(), stdin=stdin)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of child processes, without the user's settings."""

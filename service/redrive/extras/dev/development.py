@@ -75,10 +75,7 @@ class Part:
 
         # The last lines may still be in the pipe.
         self.reader.join(1.0)
-        if status < 0:
-            how = f"by signal {-status}"
-        else:
-            how = f"with status {status}"
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
 
         lines = "\n".join(f"  {line}" for line in self.last)
         msg = f"the {self.name} ended {how}" + (

@@ -40,8 +40,7 @@ class Counts:
     def add(self, more: "Counts") -> None:
         """Add the numbers of a batch."""
         for one in fields(Counts):
-            total = getattr(self, one.name) + getattr(more, one.name)
-            setattr(self, one.name, total)
+            setattr(self, one.name, getattr(self, one.name) + getattr(more, one.name))
 
 
 class _Overtaken(Exception):
@@ -85,9 +84,7 @@ class Batch:
                 others.append(message)
 
         returned = [self._messages[n] for n in came_back]
-        stored = self._import(conn, others, actor)
-
-        return returned + stored
+        return returned + self._import(conn, others, actor)
 
     def _import(
         self, conn: Connection, messages: Sequence[Message], actor: str
@@ -99,8 +96,7 @@ class Batch:
         letters = list(self._letters(messages, digests, set(known)))
 
         if letters:
-            new = [letter for letter, _ in letters]
-            self._take(conn, new, known, actor)
+            self._take(conn, [letter for letter, _ in letters], known, actor)
 
         return [message for _, message in letters]
 
@@ -112,8 +108,7 @@ class Batch:
         self.counts.taken = taken
         self.counts.known = len(new) - taken
 
-        unknown = {letter.source_id for letter in new} - known
-        if taken < len(unknown):
+        if taken < len({letter.source_id for letter in new} - known):
             raise _Overtaken
 
     def _came_back(self, conn: Connection) -> set[int]:

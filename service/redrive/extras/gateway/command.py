@@ -3,7 +3,7 @@
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,6 @@ from redrive.rules.rows import Fields, Row
 if TYPE_CHECKING:
     from redrive.database.connections.address import Address
     from redrive.extras.gateway.file import AnySource
-    from redrive.extras.gateway.intake import Intake
     from redrive.settings import Settings
 
     Sources = Mapping[str, AnySource]
@@ -254,7 +253,14 @@ def _run(settings: "Settings", sources: "Sources", directory: Path) -> int:
 
     try:
         return worker.run(
-            start, [lambda: figures(intakes, tally)], lambda: _faults(intakes), begin
+            start,
+            [lambda: figures(intakes, tally)],
+            lambda: {
+                intake.kind: ", ".join(map(": ".join, intake.state.faults.items()))
+                or None
+                for intake in intakes
+            },
+            begin,
         )
     finally:
         stop.set()
@@ -279,10 +285,3 @@ def _hand_over(settings: "Settings", address: "Address", tally: Path) -> None:
     else:
         os.environ.pop("REDRIVE_DATABASE_URL", None)
         os.environ["REDRIVE_DATABASE_URL_FILE"] = str(address.file)
-
-
-def _faults(intakes: "Sequence[Intake]") -> dict[str, str | None]:
-    return {
-        intake.kind: ", ".join(map(": ".join, intake.state.faults.items())) or None
-        for intake in intakes
-    }

@@ -43,8 +43,7 @@ def _counter(
 ) -> Metric:
     family = CounterMetricFamily(f"redrive_gateway_{name}", text, labels=["source"])
     for intake in intakes:
-        count = value(intake)
-        family.add_metric([intake.kind], count)
+        family.add_metric([intake.kind], value(intake))
 
     return family
 
@@ -66,7 +65,6 @@ def _stalled(intakes: Sequence[Intake]) -> Metric:
     stalled = GaugeMetricFamily(name, text, labels=["source"])
 
     for intake in intakes:
-        since = time.monotonic() - intake.state.moved_at
-        stalled.add_metric([intake.kind], since)
+        stalled.add_metric([intake.kind], time.monotonic() - intake.state.moved_at)
 
     return stalled

@@ -126,19 +126,12 @@ def _forms(message: Message, *, exact: bool) -> Iterator[Form]:
             {"form": _NAMED.get(form, form), **origin},
         )
 
-    yield _as_bytes(message)
-
-
-def _as_bytes(message: Message) -> Form:
-    """Return a form that has no text of the message."""
     headers, origin = (
         _text(json.dumps(dict(part)).encode())
         for part in (message.headers, message.origin)
     )
-    return {BODY: _text(message.body), HEADERS: headers}, {
-        "form": BYTES,
-        "origin": origin,
-    }
+    content = {BODY: _text(message.body), HEADERS: headers}
+    yield content, {"form": BYTES, "origin": origin}
 
 
 def _text(content: bytes) -> str:

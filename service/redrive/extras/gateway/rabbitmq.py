@@ -370,19 +370,13 @@ class _Fault(NamedTuple):
 def _fault(headers: Mapping[str, Any]) -> _Fault:
     """Return the error that a framework has kept."""
     for names in FAULTS:
-        texts = (_text(headers.get(name or "")) for name in names)
-        fault = _Fault(*texts)
+        fault = _Fault(*(_text(headers.get(name or "")) for name in names))
         if fault.message or fault.stack:
-            named = fault.error_class or _class_of(fault.stack)
+            first, _, _ = (fault.stack or "").partition("\n")
+            named = fault.error_class or (first.partition(":")[0].strip()[:255] or None)
             return fault._replace(error_class=named)
 
     return _Fault()
-
-
-def _class_of(stack: str | None) -> str | None:
-    """Return the class that the first line of a stack names."""
-    first, _, _ = (stack or "").partition("\n")
-    return first.partition(":")[0].strip()[:255] or None
 
 
 def _text(value: object) -> str | None:

@@ -34,8 +34,7 @@ def list_proposals(conn: Connection) -> None:
     rows: list[Row] = []
     for row in proposals.find(conn):
         what = proposals.what(row)
-        start = command(row)
-        rows.append(row | {"what": what, "start": start})
+        rows.append(row | {"what": what, "start": command(row)})
 
     listing(rows, COLUMNS, empty="no proposals")
 

@@ -196,8 +196,7 @@ def effects(conn: Connection, row: Fields, handlers: Handlers) -> list[str]:
         count = group["open"] if group else 0
         return [f"{count} open dead letters are left out of redrives"]
 
-    wanted = preview(conn, row["proposal"], handlers)
-    return list(_effects_of_edit(wanted))
+    return list(_effects_of_edit(preview(conn, row["proposal"], handlers)))
 
 
 def _effects_of_edit(wanted: Edit) -> Iterator[str]:
@@ -209,9 +208,7 @@ def _effects_of_edit(wanted: Edit) -> Iterator[str]:
             yield "\n".join(sample.diff)
 
     yield f"{len(wanted.seen.ids)} to edit"
-    counts = {**wanted.seen.counts, "changed since": wanted.changed}
-
-    for cause, n in counts.items():
+    for cause, n in {**wanted.seen.counts, "changed since": wanted.changed}.items():
         if n:
             yield f"{n} will stay: {cause}"
 

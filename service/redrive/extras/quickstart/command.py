@@ -53,8 +53,7 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            path = directory / name
-            path.write_text(text)
+            (directory / name).write_text(text)
     except OSError as error:
         raise click.FileError(str(error.filename), error.strerror) from error
 

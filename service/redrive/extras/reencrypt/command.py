@@ -51,7 +51,15 @@ def reencrypt(rate: float | None, why: str, dry_run: bool, settings: Settings) -
             report = _rotate(conn, settings, keyring, rate, why)
 
     if wants_json():
-        _emit(keyring, report)
+        emit(
+            {
+                "key": keyring.ids[0],
+                "rewritten": report.rewritten,
+                "skipped": report.skipped,
+                "unreadable": report.unreadable,
+                "left": [{"key": key, **rows} for key, rows in _left(keyring, report)],
+            }
+        )
         return
 
     _show_left(keyring, report)
@@ -108,29 +116,14 @@ def _left(
     """
     none = dict.fromkeys(rotation.PLACES, 0)
     # A dict keeps the order and drops repeated keys.
-    keys = dict.fromkeys((*keyring.ids, *report.left))
-    for key in keys:
-        counts = report.left.get(key, none)
-        yield key, counts
-
-
-def _emit(keyring: Keyring, report: rotation.Report) -> None:
-    emit(
-        {
-            "key": keyring.ids[0],
-            "rewritten": report.rewritten,
-            "skipped": report.skipped,
-            "unreadable": report.unreadable,
-            "left": [{"key": key, **rows} for key, rows in _left(keyring, report)],
-        }
-    )
+    for key in dict.fromkeys((*keyring.ids, *report.left)):
+        yield key, report.left.get(key, none)
 
 
 def _show_left(keyring: Keyring, report: rotation.Report) -> None:
     rows: list[tuple[str | int, ...]] = []
     for key, counts in _left(keyring, report):
-        name = _named(keyring, key)
-        rows.append((name, *counts.values()))
+        rows.append((_named(keyring, key), *counts.values()))
 
     places = tuple(rotation.PLACES)
     table(("key", *places), rows, right=places)

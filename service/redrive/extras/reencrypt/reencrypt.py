@@ -108,9 +108,7 @@ def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
         return Sealed(envelope)
 
     record = {"message": row["message"], "detail": detail}
-    sealed = keyring.seal_failure(record, row["id"], row["n"])
-
-    return Sealed(sealed["detail"])
+    return Sealed(keyring.seal_failure(record, row["id"], row["n"])["detail"])
 
 
 def _seal_side_effect(keyring: Keyring, row: Fields) -> Sealed:
@@ -270,8 +268,7 @@ def count(conn: Connection) -> dict[str | None, dict[str, int]]:
             f"select {place.column} -> '$redrive' ->> 'k', count(*) from {place.table} group by 1"
         )
         for key, n in rows:
-            nothing = dict.fromkeys(PLACES, 0)
-            by_table = found.setdefault(key, nothing)
+            by_table = found.setdefault(key, dict.fromkeys(PLACES, 0))
             by_table[name] = n
 
     return found

@@ -83,8 +83,7 @@ class Bundle(msgspec.Struct, frozen=True):
         checkpoint = self.checkpoint
         if checkpoint is not None:
             # The export has unwrapped the checkpoint; a runner gets it as it is stored.
-            noted = {"data": checkpoint.data}
-            checkpoint = LastCheckpoint(checkpoint.delivery, noted)
+            checkpoint = LastCheckpoint(checkpoint.delivery, {"data": checkpoint.data})
 
         extras = {
             "max_attempts": self.max_attempts,
@@ -131,8 +130,7 @@ def read_bundle(content: bytes, name: str) -> Bundle:
 
 def _check_years(bundle: Bundle, name: str) -> None:
     """Raise SettingsError if a clock cannot be set to a time of the bundle."""
-    years = {bundle.created_at.year, bundle.started_at.year}
-    if not years <= {*NEAR_YEARS}:
+    if not {bundle.created_at.year, bundle.started_at.year} <= {*NEAR_YEARS}:
         msg = f"{name}: created_at or started_at is not in a year from 1971 to 8999"
         raise SettingsError(msg)
 

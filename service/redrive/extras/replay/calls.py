@@ -74,15 +74,13 @@ def _resolved(target: str, name: str) -> list[Address]:
 def plain(host: str) -> str:
     """Return a numeric host in one form; an IPv4 address in IPv6 becomes IPv4."""
     address = ipaddress.ip_address(host.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def target_of(address: Address) -> str:
     """Return an address as people write it."""
     host, port = address
-    parsed = ipaddress.ip_address(host)
-    if parsed.is_loopback:
+    if ipaddress.ip_address(host).is_loopback:
         return f"localhost:{port}"
 
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -134,15 +132,13 @@ class Calls:
         self._send(call, 0, errno.EPERM)
 
     def _send(self, call: int, value: int, error: int) -> None:
-        answer = ANSWER.pack(call, value, -error, 0)
-        fcntl.ioctl(self._listener, SEND, answer)
+        fcntl.ioctl(self._listener, SEND, ANSWER.pack(call, value, -error, 0))
 
     def _answer_signal(self, call: int, pid: int, arguments: list[int]) -> None:
         """Let a process send signals within its own session."""
         (target,) = struct.unpack("=i", struct.pack("=I", arguments[0] & 0xFFFFFFFF))
         if _are_together(pid, target):
-            answer = ANSWER.pack(call, 0, 0, CONTINUE)
-            fcntl.ioctl(self._listener, SEND, answer)
+            fcntl.ioctl(self._listener, SEND, ANSWER.pack(call, 0, 0, CONTINUE))
         else:
             self._send(call, 0, errno.EPERM)
 

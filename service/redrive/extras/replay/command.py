@@ -249,8 +249,7 @@ def _replay(bundle: "Bundle", way: _Way) -> int:
     if is_written:
         report["test"] = str(way.test)
 
-    lines = _lines(bundle, found)
-    answer(report, "\n".join(lines))
+    answer(report, "\n".join(_lines(bundle, found)))
 
     if way.test is not None:
         return _say_test(way.test, is_written=is_written)

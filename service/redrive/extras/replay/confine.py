@@ -333,10 +333,7 @@ def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
 def _limit(what: int, most: int) -> None:
     """Lower a limit; keep a limit that is lower already."""
     _, hard = resource.getrlimit(what)
-    if hard == resource.RLIM_INFINITY:
-        limit = most
-    else:
-        limit = min(most, hard)
+    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
 
     resource.setrlimit(what, (limit, limit))
 

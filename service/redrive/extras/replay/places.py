@@ -33,8 +33,7 @@ def place_of(failure: Fields) -> Place | None:
     A failure without such a line was raised at the innermost line of all.
     """
     stack = _stack(failure)
-    own = [frame for frame in stack if frame.get("own")]
-    return _innermost(own or stack)
+    return _innermost([frame for frame in stack if frame.get("own")] or stack)
 
 
 def own_place_of(failure: Fields) -> Place | None:

@@ -103,8 +103,7 @@ class ConfinedProcess:
         self._calls = Calls(self._listener, self._allowed, home)
         stack.callback(self._calls.close)
 
-        watched = (self._listener, self._errors, self.channel.fileno())
-        for fd in watched:
+        for fd in (self._listener, self._errors, self.channel.fileno()):
             if fd >= 0:
                 self._poll.register(fd, select.POLLIN)
 
@@ -165,8 +164,7 @@ class ConfinedProcess:
         with contextlib.suppress(BlockingIOError):
             # It reads on when enough is kept: a full pipe would block the process.
             while more := os.read(self._errors, MAX_OUTPUT):
-                kept = self._output + more
-                self._output = kept[:MAX_OUTPUT]
+                self._output = (self._output + more)[:MAX_OUTPUT]
 
     @property
     def has_ended(self) -> bool:

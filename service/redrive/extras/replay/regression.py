@@ -81,10 +81,7 @@ def _where(bundle: Bundle) -> str:
 
 def _imports(handlers: str, *, has_time: bool) -> str:
     module, _, attribute = handlers.partition(":")
-    if attribute == "jobs":
-        registry = attribute
-    else:
-        registry = f"{attribute} as jobs"
+    registry = attribute if attribute == "jobs" else f"{attribute} as jobs"
 
     lines = ["from datetime import UTC, datetime", ""] if has_time else []
     lines += ["from redrive.testing import Past, run", ""]

@@ -105,9 +105,7 @@ def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
     limit = DAY if is_watched else began["seconds"] + SLACK_SECONDS
     # Calls during the import do not count.
     calls = lines.calls
-    after_call = DAY if is_watched else AFTER_CALL_SECONDS
-
-    found = lines.next(limit, after_call)
+    found = lines.next(limit, DAY if is_watched else AFTER_CALL_SECONDS)
     refused = process.targets[calls:]
 
     if found is not None:

@@ -150,8 +150,7 @@ def _confined(shared_fd: int, handlers: str) -> ConfinedProcess:
     def program(fd: int) -> Sequence[str]:
         numbers = (str(fd), str(shared_fd), "1", str(os.getpid()))
         # No file of targets, no facts about the place, no samples, no lines of source.
-        nothing = ("", "{}", "", "0")
-        return (sys.executable, "-c", RUNNER, *numbers, handlers, *nothing)
+        return (sys.executable, "-c", RUNNER, *numbers, handlers, *("", "{}", "", "0"))
 
     try:
         # It hides the keys from handlers itself, once it has read them.

@@ -128,8 +128,7 @@ def _perform_loaded(request: Request, channel: socket.socket) -> Result:
     """Load the application, write the handler's timeout, and run the attempt."""
     handlers = load(request.handlers, "--handlers")
     handler = handlers.known(request.bundle.kind)
-    limit = seconds(handler.policy.timeout)
-    channel.sendall(b'{"seconds": %f}\n' % limit)
+    channel.sendall(b'{"seconds": %f}\n' % seconds(handler.policy.timeout))
     with network.watched(request.allowed) as seen:
         result = perform(request, handlers)
 
@@ -152,8 +151,7 @@ def perform(request: Request, handlers: Handlers) -> Result:
             pdb.post_mortem(errors.last.__traceback__)
 
     if request.test and (result.is_same or result.has_moved):
-        test = _test(request, result.seed)
-        return msgspec.structs.replace(result, test=test)
+        return msgspec.structs.replace(result, test=_test(request, result.seed))
 
     return result
 
@@ -193,8 +191,7 @@ def _attempt(bundle: Bundle, handlers: Handlers, seed: str, errors: _Errors) -> 
 
     with past.restored():
         untouched = _states_of_ours()
-        attempt = _settled(handlers, batch, past.seed_of_job, errors)
-        settlement = asyncio.run(attempt)
+        settlement = asyncio.run(_settled(handlers, batch, past.seed_of_job, errors))
         errors.drew = random.getstate() not in untouched
 
     return _result(bundle, settlement, seed)

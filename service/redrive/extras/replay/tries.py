@@ -111,8 +111,7 @@ class _Trial:
     def _failure(self, runner: ConfinedRunner, row: Fields) -> Fields | None:
         """Return the failure of the attempt; None if its handler returned."""
         kind = row["kind"]
-        policy = self._handlers.known(kind).policy
-        limit = min(seconds(policy.timeout), MAX_SECONDS)
+        limit = min(seconds(self._handlers.known(kind).policy.timeout), MAX_SECONDS)
         work = _work(row)
 
         patience = limit + SLACK_SECONDS
@@ -146,8 +145,7 @@ def _cause_of(failure: Fields) -> str:
 
 def _made_up(error_class: str, message: str, kind: str) -> Fields:
     """Return the failure of an attempt that could not report one."""
-    failure = made_up(error_class, message, Category.LOST, kind)
-    return failure.record()
+    return made_up(error_class, message, Category.LOST, kind).record()
 
 
 def _failure_of(report: Report) -> Fields:

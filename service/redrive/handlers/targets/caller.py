@@ -217,8 +217,7 @@ class _Caller:
         self._own = {name.lower(): value for name, value in own}
         self.known = _secrets(self._own, self._keys)
 
-        networks = (*named, *_literal(self._host))
-        self._pool = _pool(target, networks, slots)
+        self._pool = _pool(target, (*named, *_literal(self._host)), slots)
 
     async def __call__(self, payload: str, job: Job) -> None:
         seconds = self._target.timeout
@@ -343,15 +342,13 @@ def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str
 def _text(read: bytes, known: Collection[str]) -> str:
     """Return the part of an answer that a failure keeps."""
     text = read.decode("utf-8", "replace")
-    redacted = _redacted(text, known)
-    return redacted[:KEPT_BODY].strip()
+    return _redacted(text, known)[:KEPT_BODY].strip()
 
 
 def _redacted(text: str, known: Collection[str]) -> str:
     """Return a text without secrets: JSON by its keys, other text by patterns."""
     try:
-        value = redact(json.loads(text), secrets=known)
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(redact(json.loads(text), secrets=known), ensure_ascii=False)
     except (ValueError, RecursionError):
         return scrub(text, known)  # before it is cut, so that quotes are closed
 

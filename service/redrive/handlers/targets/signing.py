@@ -5,7 +5,6 @@ any of them.
 """
 
 import base64
-import hashlib
 import hmac
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -76,14 +75,10 @@ def signed(keys: Sequence[bytes], message: str, at: int, body: bytes) -> dict[st
         at: time of sending, in Unix seconds.
     """
     content = f"{message}.{at}.".encode() + body
-    signatures = [_signature(key, content) for key in keys]
+    digests = [hmac.digest(key, content, "sha256") for key in keys]
+    signatures = [f"v1,{base64.b64encode(digest).decode()}" for digest in digests]
     return {
         "webhook-id": message,
         "webhook-timestamp": str(at),
         "webhook-signature": " ".join(signatures),
     }
-
-
-def _signature(key: bytes, content: bytes) -> str:
-    digest = hmac.digest(key, content, hashlib.sha256)
-    return f"v1,{base64.b64encode(digest).decode()}"

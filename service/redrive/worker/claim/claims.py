@@ -127,8 +127,7 @@ class Claims:
         if not count:
             return []
 
-        queues = [lane.queue for lane in request.lanes]
-        batch = Batch(request.worker, queues)
+        batch = Batch(request.worker, [lane.queue for lane in request.lanes])
 
         return LazyJobs(count, lambda: held_from(batch, answer.lanes, answer.rows()))
 

@@ -70,8 +70,7 @@ LATE_COMMIT = timedelta(seconds=10)
 
 def sweep_pause(cost: float) -> float:
     """Return the seconds until the next sweep, after one that took `cost` seconds."""
-    usual = min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS)
-    return max(COST_FACTOR * cost, usual)
+    return max(COST_FACTOR * cost, min(SWEEP_COST_FACTOR * cost, SWEEP_SECONDS))
 
 
 class LaneBook:
@@ -142,8 +141,7 @@ class LaneBook:
         if cost >= DEAR_SECONDS:
             pause = max(pause, REFRESH_SECONDS)
 
-        shared = min(pause * others, REFRESH_SECONDS)
-        self._may_look_at = ended + max(pause, shared)
+        self._may_look_at = ended + max(pause, min(pause * others, REFRESH_SECONDS))
         self._fresh_until = max(self._may_look_at, ended + REFRESH_SECONDS)
 
         if self.continue_at is not None:
@@ -264,8 +262,7 @@ class LaneBook:
             order.sort(key=lambda lane: (lane.priority, not lane.is_front))
 
         if self._partial_claims == AGING_SHARE - 1:
-            with_jobs = filter(self._seen.__contains__, order)
-            oldest = min(with_jobs, key=looked.__getitem__)
+            oldest = min(filter(self._seen.__contains__, order), key=looked.__getitem__)
             order.remove(oldest)
             order.insert(0, oldest)
 
@@ -297,8 +294,7 @@ class LaneBook:
             else:
                 busy.discard(lane_no)  # the claim has waited for it
                 lane = request.lanes[lane_no - 1]
-                reached = Place(upto, upto_id or 0, as_of or 0)
-                self._move_on(lane, reached, jobs, now)
+                self._move_on(lane, Place(upto, upto_id or 0, as_of or 0), jobs, now)
 
         self._count_looks(request.lanes, looked_at)
         return bool(busy)

@@ -121,10 +121,7 @@ class Breakers:
     def observed(self, name: str, *, succeeded: bool) -> None:
         """Count a use of a dependency by name."""
         if name in self._settings:
-            if succeeded:
-                counts = self._successes
-            else:
-                counts = self._failures
+            counts = self._successes if succeeded else self._failures
 
             counts[name] += 1
 
@@ -215,8 +212,7 @@ class Breakers:
         if self._is_probing(name, now):
             return
 
-        is_taken = store.take_probe(conn, name, worker, PROBE_LEASE_SECONDS)
-        if is_taken:
+        if store.take_probe(conn, name, worker, PROBE_LEASE_SECONDS):
             self._probing[name] = now + PROBE_LEASE_SECONDS
 
     def _is_probing(self, name: str, now: float) -> bool:
@@ -238,8 +234,7 @@ class Breakers:
 
         now = time.monotonic()
         waits = [one.open_until - now for one in to_blame]
-        wait = max(0.0, *waits)
-        refunded = _refunded(report, wait, refunds)
+        refunded = _refunded(report, max(0.0, *waits), refunds)
         failure = _without_wait(report.failure, extras.retried_for)
 
         return msgspec.structs.replace(refunded, failure=failure)

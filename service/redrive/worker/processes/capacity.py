@@ -44,8 +44,7 @@ class Capacity:
         return self._slots + ahead
 
     def _free_in(self, runner: RunnerProcess) -> int:
-        free = self.of(runner) - len(runner.held)
-        return max(0, free)
+        return max(0, self.of(runner) - len(runner.held))
 
     def free(self, runners: Sequence[RunnerProcess]) -> int:
         """Return how many jobs can be claimed now."""
@@ -82,8 +81,7 @@ class Capacity:
         if free * 2 < ahead:
             return 0
 
-        half = self._slots * len(takers) + ahead // 2
-        return min(free, half)
+        return min(free, self._slots * len(takers) + ahead // 2)
 
     def shares(
         self, runners: Sequence[RunnerProcess], jobs: Sequence[ClaimedJob]
@@ -100,10 +98,7 @@ class Capacity:
             # Shares are even, and the fullest runner comes first: the others get what
             # it cannot take. So no slow job waits in one runner while another is idle.
             even = len(jobs) // (others + 1)
-            if others:
-                size = min(even, self._free_in(runner))
-            else:
-                size = even
+            size = min(even, self._free_in(runner)) if others else even
 
             if size:
                 yield runner, jobs[:size]

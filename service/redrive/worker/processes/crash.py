@@ -154,15 +154,7 @@ class Crashes:
 
             return
 
-        crash = self._crash(runner, remains, status)
-        for held in remains.running:
-            self._settle(held, crash, was_running=True)
-
-        for held in remains.failed:
-            self._settle(held, crash, was_running=False)
-
-    def _crash(self, runner: RunnerProcess, remains: Remains, status: int) -> Crash:
-        return Crash(
+        crash = Crash(
             status=status,
             running=len(remains.running),
             killed_for=runner.killed_for,
@@ -171,12 +163,16 @@ class Crashes:
             oom_kills=self._oom_watch.since(),
             cancelled=runner.cancelled,
         )
+        for held in remains.running:
+            self._settle(held, crash, was_running=True)
+
+        for held in remains.failed:
+            self._settle(held, crash, was_running=False)
 
     def refused(self, held: ClaimedJob, error: psycopg.Error) -> None:
         """Settle a job that its handler completed and the database refuses."""
         policy = self._kinds.policy(held.kind)
-        detail = _detail(held, self._kinds, self._where)
-        failure = _refused(held, error, detail)
+        failure = _refused(held, error, _detail(held, self._kinds, self._where))
         self._end(held, decide(_claimed(held), failure, policy, random.random()))
 
     def _settle(self, held: ClaimedJob, crash: Crash, *, was_running: bool) -> None:
@@ -249,8 +245,7 @@ def _detail(
 
 
 def _claimed(held: ClaimedJob) -> Claimed:
-    extras = read_extras(held.extras)
-    return claimed_of(held.kind, held.attempt, extras)
+    return claimed_of(held.kind, held.attempt, read_extras(held.extras))
 
 
 def _outlived(

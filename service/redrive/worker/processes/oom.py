@@ -10,8 +10,7 @@ class OomWatch:
     """Counts the kills in this process's cgroup."""
 
     def __init__(self) -> None:
-        found = [path for path in _oom_files() if path.is_file()]
-        self._files = found[:1]
+        self._files = [path for path in _oom_files() if path.is_file()][:1]
         self._seen = self._count()
 
     def since(self) -> int:

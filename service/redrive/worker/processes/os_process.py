@@ -64,8 +64,7 @@ class OsProcess:
     def memory(self) -> int:
         """Return its resident memory in bytes; 0 if the system does not tell."""
         try:
-            statm = Path(f"/proc/{self.pid}/statm").read_bytes()
-            pages = int(statm.split()[1])
+            pages = int(Path(f"/proc/{self.pid}/statm").read_bytes().split()[1])
         except (OSError, IndexError, ValueError):
             return 0
 

@@ -221,8 +221,7 @@ class RunnerPool:
         else:
             self._failed_starts += 1
 
-        doublings = min(self._failed_starts, MAX_DOUBLINGS)
-        longest = RESPAWN_SECONDS * (2.0**doublings - 1)
+        longest = RESPAWN_SECONDS * (2.0 ** min(self._failed_starts, MAX_DOUBLINGS) - 1)
         pause = random.uniform(0.0, min(MAX_RESPAWN_SECONDS, longest))
         self._respawn_at = time.monotonic() + pause
 

@@ -78,8 +78,7 @@ class CodeWatch:
     def _is_code(self, path: str) -> bool:
         """Return True if a file below the root is code of the application."""
         *folders, name = Path(path).relative_to(self._root).parts
-        is_python = name.endswith((".py", ".pyi", ".pyx"))
-        if not is_python:
+        if not name.endswith((".py", ".pyi", ".pyx")):
             return False
 
         return not any(map(_ignored, folders))

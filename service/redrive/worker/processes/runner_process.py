@@ -171,15 +171,13 @@ class RunnerProcess:
             running: dict[str, float] = {}
             for one in self.shared.running():
                 if one.id in held:
-                    seconds = (now_ns - one.since_ns) / 1e9
-                    running[str(one.id)] = round(seconds, 1)
+                    running[str(one.id)] = round((now_ns - one.since_ns) / 1e9, 1)
 
             taken = self.shared.taken
         except ValueError:  # it has just ended, and its shared memory is gone
             return {}, []
 
-        waiting = [job.id for job in held.values() if job.position > taken]
-        return running, waiting
+        return running, [job.id for job in held.values() if job.position > taken]
 
     # ------------------------------------------------------------------ its heartbeat
 
@@ -274,10 +272,7 @@ class RunnerProcess:
 
     def condemn(self, job: int, now: float) -> None:
         """Have it killed for a job that hangs, once its other jobs had time to end."""
-        if len(self.held) == 1:
-            seconds = 0.0
-        else:
-            seconds = NEIGHBOUR_SECONDS
+        seconds = 0.0 if len(self.held) == 1 else NEIGHBOUR_SECONDS
 
         self.kill_at = min(self.kill_at, now + seconds)
         self.killed_for.add(job)
@@ -330,13 +325,11 @@ def _in_frames(jobs: Sequence[ClaimedJob]) -> Iterator[Jobs]:
 
     for at in range(0, len(jobs), step):
         part = jobs[at : at + step]
-        works = [held.work() for held in part]
-        yield Jobs(batch.worker, batch.queues, works)
+        yield Jobs(batch.worker, batch.queues, [held.work() for held in part])
 
 
 def _jobs_per_frame(jobs: Sequence[ClaimedJob]) -> int:
-    characters = sum([len(held.payload) for held in jobs])
-    frames = characters // FRAME_CHARACTERS + 1
+    frames = sum([len(held.payload) for held in jobs]) // FRAME_CHARACTERS + 1
 
     # Round up. Otherwise, a small rest would be one more frame.
     return -(-len(jobs) // frames) or 1

@@ -69,6 +69,5 @@ class RunnerSelector:
             if runner.is_blocked:
                 events |= selectors.EVENT_WRITE
 
-            watched = self._selector.get_key(runner.fileno())
-            if watched.events != events:
+            if self._selector.get_key(runner.fileno()).events != events:
                 self._selector.modify(runner.fileno(), events, runner)

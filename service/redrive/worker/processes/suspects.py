@@ -79,9 +79,7 @@ class Suspects:
         runners = self._runners()
         starting = sum(not runner.ready for runner in runners)
         wanted = len(self._waiting) - starting
-        allowed = MOST_IN_HAND - len(runners)
-
-        return min(wanted, allowed)
+        return min(wanted, MOST_IN_HAND - len(runners))
 
     def free_runner(self) -> RunnerProcess | None:
         """Return a free runner, if one is ready. Starts the first runner."""

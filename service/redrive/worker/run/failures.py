@@ -204,8 +204,7 @@ def _notice(attempt: Failing, error: BaseException) -> None:
 def _started_at(attempt: Failing) -> str:
     """Return when the attempt began, by this machine's clock, as its handler read it."""
     ago = (clock.monotonic_ns() - attempt.started_ns) / 1e9
-    started_at = datetime.fromtimestamp(clock.time() - ago, UTC)
-    return started_at.isoformat()
+    return datetime.fromtimestamp(clock.time() - ago, UTC).isoformat()
 
 
 def _trace(attempt: Failing) -> dict[str, str]:

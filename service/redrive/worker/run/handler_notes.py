@@ -64,5 +64,4 @@ class HandlerNotes(Notes):
         detail = redact(detail, declared, secrets)
 
         keyring = self._services.keyring
-        effect = sealed_side_effect(keyring, what, detail, self.key)
-        self._services.send(effect)
+        self._services.send(sealed_side_effect(keyring, what, detail, self.key))

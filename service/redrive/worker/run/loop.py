@@ -111,8 +111,7 @@ class Runner:
     ) -> None:
         self._channel = channel
         self._shared = shared
-        sampler = Sampler(channel.send) if samples else None
-        self._reports = Reports(channel, sampler)
+        self._reports = Reports(channel, Sampler(channel.send) if samples else None)
         self._tracing = tracing
         self._services = Services(
             handlers=handlers,
@@ -235,8 +234,7 @@ class Runner:
                 attempt.cancel()
                 return
 
-        waiting = ((work.id, work.deliveries) for _, work in self._list)
-        if key in waiting:
+        if key in ((work.id, work.deliveries) for _, work in self._list):
             self._unwanted.add(key)
 
     def _hear_of_death(self, died: Died) -> None:
@@ -250,8 +248,7 @@ class Runner:
     def _stop(self) -> None:
         self._stopping = True
 
-        unstarted = [work.id for _, work in self._list]
-        self._channel.send(Unstarted(unstarted))
+        self._channel.send(Unstarted([work.id for _, work in self._list]))
         self._list.clear()
         self._end_if_done()
 
@@ -272,8 +269,7 @@ class Runner:
                 if self._is_halted or is_turn_over:
                     break
                 self._coming += 1
-                work = self._run(self._free.pop())
-                begin(work, self._loop, self._context.copy())
+                begin(self._run(self._free.pop()), self._loop, self._context.copy())
 
                 began = began or self._started_ns
                 is_turn_over = self._started_ns - began > TURN_NS

@@ -69,8 +69,7 @@ class NoteBook:
                 continue
 
             # a handler that was cancelled waits no longer
-            is_awaited = kept.set_running_or_notify_cancel()
-            if is_awaited:
+            if kept.set_running_or_notify_cancel():
                 kept.set_result(answer.is_kept)
 
     def forget(self, key: Key) -> None:

@@ -42,14 +42,12 @@ class Sampler:
         kind = attempt.work.kind
         is_first = self._sent_by_kind[kind] < FIRST
         kind_due_at = self._due_by_kind.get(kind, 0.0)
-        due_at = max(self._due_at, kind_due_at)
-        if now < due_at and not is_first:
+        if now < max(self._due_at, kind_due_at) and not is_first:
             return
 
         self._sampled(kind, now)
         with contextlib.suppress(Exception):  # no sample is worth a runner
-            facts = encode_json(_facts(attempt))
-            self._send(Sampled(kind, facts.decode()))
+            self._send(Sampled(kind, encode_json(_facts(attempt)).decode()))
 
     def _sampled(self, kind: str, now: float) -> None:
         """Set when the next sample of this kind, and of any kind, is due."""
@@ -60,8 +58,7 @@ class Sampler:
             self._sent_by_kind.clear()
 
         self._sent_by_kind[kind] += 1
-        lived = now - self._began
-        longer = max(OF_KIND_SECONDS, lived / SIZE)
+        longer = max(OF_KIND_SECONDS, (now - self._began) / SIZE)
         self._due_by_kind[kind] = now + min(longer, MAX_OF_KIND_SECONDS)
 
 

@@ -139,10 +139,7 @@ class Apart:
     def _plan_retry(self, *, is_any_settled: bool) -> None:
         """Choose when to retry what was set aside."""
         longer = min(2 * self._pause, LONGEST_PAUSE)
-        if is_any_settled:
-            self._pause = FIRST_PAUSE
-        else:
-            self._pause = longer
+        self._pause = FIRST_PAUSE if is_any_settled else longer
 
         jitter = random.uniform(0.8, 1.2)
         self._retry_at = time.monotonic() + self._pause * jitter
@@ -155,12 +152,10 @@ class Apart:
         with self._link.use() as conn, conn.transaction():
             # `busy` locks the free jobs, so that no session can lock them in between.
             jobs = sorted(held.id for held in part.held())
-            busy = store.busy(conn, jobs)
-            locked, free = part.parted(busy)
+            locked, free = part.parted(store.busy(conn, jobs))
             claims = free.claims()
 
-            columns = free.columns(claims, self._identity.me)
-            answer = exchange(conn, columns, None)
+            answer = exchange(conn, free.columns(claims, self._identity.me), None)
             self._end_left_open(conn, locked)
 
         self._abandoned -= _keys(free)

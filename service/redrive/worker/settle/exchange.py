@@ -103,15 +103,13 @@ class Exchange:
 
         runs_again = report.outcome in {Outcome.RETRY, Outcome.RELEASE}
         if runs_again and report.run_at is None:
-            due_at = time.monotonic() + report.delay
-            self._polling.job_due(due_at)
+            self._polling.job_due(time.monotonic() + report.delay)
 
         self._pending.ended(held, report, aside=is_abandoned)
 
     def settle(self, held: ClaimedJob, settlement: NotComplete) -> None:
         """Settle a job that no runner reports."""
-        report = report_of(held.id, held.deliveries, settlement)
-        self.ended(held, report)
+        self.ended(held, report_of(held.id, held.deliveries, settlement))
 
     def tell(self, held: ClaimedJob, side_effect: SideEffect) -> None:
         """Take a side effect that a handler has reported."""
@@ -147,9 +145,7 @@ class Exchange:
     def due_at(self, linger: float) -> float:
         """Return when to settle if settlements may wait for `linger` seconds."""
         pending_at = self._pending.due_at(linger)
-        due_at = min(pending_at, self._apart.due_at)
-
-        return max(due_at, self.available_at)
+        return max(min(pending_at, self._apart.due_at), self.available_at)
 
     def jobs(self) -> Iterable[ClaimedJob]:
         """Return the jobs that are not settled yet."""

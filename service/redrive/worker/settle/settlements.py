@@ -88,8 +88,7 @@ class SettlementBatch:
 
     def held(self) -> Iterable[ClaimedJob]:
         """Return the jobs of the settlements."""
-        reported = (held for _, held in self.reports)
-        return chain(self.completions, reported)
+        return chain(self.completions, (held for _, held in self.reports))
 
     def halves(self) -> tuple["SettlementBatch", "SettlementBatch"]:
         """Split the batch. Neither part is empty if there are two settlements."""
@@ -101,17 +100,14 @@ class SettlementBatch:
         i = len(done) // 2
         j = len(ended) // 2
         first = SettlementBatch(done[:i], ended[:j], self.has_results)
-        second = SettlementBatch(done[i:], ended[j:], self.has_results)
-
-        return first, second
+        return first, SettlementBatch(done[i:], ended[j:], self.has_results)
 
     def parted(
         self, jobs: Container[int]
     ) -> tuple["SettlementBatch", "SettlementBatch"]:
         """Split the batch into the settlements of these jobs and the others."""
         chosen = self._where(lambda held: held.id in jobs)
-        others = self._where(lambda held: held.id not in jobs)
-        return chosen, others
+        return chosen, self._where(lambda held: held.id not in jobs)
 
     def _where(self, is_chosen: Callable[[ClaimedJob], bool]) -> "SettlementBatch":
         return SettlementBatch(
@@ -233,8 +229,7 @@ class PendingSettlements:
         for report, held in taken.reports:
             # Its row is normally gone. If not, its transaction was rolled back.
             if report.completed_by_handler:
-                was_rolled_back = held.id in settled
-                self._resolved(held, report, was_rolled_back=was_rolled_back)
+                self._resolved(held, report, was_rolled_back=held.id in settled)
             elif held.id not in settled:
                 # A job whose process crashed is not returned: it stays suspect.
                 (crashed if report.losses else returned).append(held)

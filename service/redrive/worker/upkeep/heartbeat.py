@@ -278,8 +278,7 @@ class Heartbeat:
             # It has no identity before its first claim.
             return min(0.5, self.ttl / 20)
 
-        until_beat = self._beat_at - time.monotonic()
-        return max(0.0, min(LISTEN_SECONDS, until_beat))
+        return max(0.0, min(LISTEN_SECONDS, self._beat_at - time.monotonic()))
 
     def _listen(self, seconds: float) -> None:
         """Wait for up to `seconds`, for notifications too. Raises psycopg.Error."""

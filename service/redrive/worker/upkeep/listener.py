@@ -71,8 +71,7 @@ class Listener:
 
         until = time.monotonic() + seconds
         rested_at = self._heard_at + max(REST_SECONDS, rest)
-        rests_until = min(until, rested_at)
-        time.sleep(max(0.0, rests_until - time.monotonic()))
+        time.sleep(max(0.0, min(until, rested_at) - time.monotonic()))
 
         # All notifications that arrived meanwhile are one wake-up.
         left = max(0.0, until - time.monotonic())
@@ -85,16 +84,10 @@ class Listener:
 
     def _listen(self, conn: store.Connection) -> None:
         """Listen, if the session is not shared."""
-        if self._queues is None:
-            queues = None
-        else:
-            queues = list(self._queues)
+        queues = None if self._queues is None else list(self._queues)
 
         pid, slots = conn.execute(_WHO_AND_WHAT, (queues,)).fetchone() or (0, None)
-        if slots is None:
-            self._slots = ALL_SLOTS
-        else:
-            self._slots = slots
+        self._slots = ALL_SLOTS if slots is None else slots
 
         # A pooler tells its clients a process that is not the server's.
         was_shared = self._is_shared

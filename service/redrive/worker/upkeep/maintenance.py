@@ -172,8 +172,7 @@ class Maintenance:
 
             # A chore that failed here once may have been others' to do ever since.
             since_first = now - failing.first_at
-            since_last = now - failing.last_at
-            if since_first > UNWELL_SECONDS > since_last:
+            if since_first > UNWELL_SECONDS > (now - failing.last_at):
                 return f"{name} has failed for {since_first:.0f} s"
 
         return None
@@ -211,21 +210,18 @@ class Maintenance:
         """
         until = time.monotonic() + seconds
         while self._is_releasing and time.monotonic() + CAMPAIGN_SECONDS < until:
-            is_stopping = self._stopping.wait(CAMPAIGN_SECONDS)
-            if is_stopping:
+            if self._stopping.wait(CAMPAIGN_SECONDS):
                 return True
 
             self._drive_campaigns()
 
-        left = max(until - time.monotonic(), 0.0)
-        return self._stopping.wait(left)
+        return self._stopping.wait(max(until - time.monotonic(), 0.0))
 
     def _drive_campaigns(self) -> None:
         """Drive all campaigns, unless another worker just did."""
         self._is_releasing = False
         if self._is_tried(CAMPAIGN, time.monotonic()):
-            chore = self._chores()[CAMPAIGN]
-            self._attempt(CAMPAIGN, *chore)
+            self._attempt(CAMPAIGN, *self._chores()[CAMPAIGN])
 
     def _drive(self, conn: store.Connection) -> None:
         self._is_releasing = drive_all(conn)
@@ -361,8 +357,7 @@ class Maintenance:
 
     def _failed(self, name: str, error: Exception) -> None:
         now = time.monotonic()
-        before = self._failing.get(name, Failing(now, now, 0))
-        failing = before.again(now)
+        failing = self._failing.get(name, Failing(now, now, 0)).again(now)
 
         self._failing[name] = failing
         self.telemetry.chore_failed(name, error, failing.times)

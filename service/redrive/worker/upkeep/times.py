@@ -79,8 +79,7 @@ def _by_kind(histogram: Histogram) -> Counts:
         if LEFT_OUT.intersection(outcome):
             continue
 
-        before = counts.get((queue, kind))
-        counts[queue, kind] = _sum(before, found)
+        counts[queue, kind] = _sum(counts.get((queue, kind)), found)
 
     return counts
 

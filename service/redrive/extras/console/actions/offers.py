@@ -43,11 +43,9 @@ def offers(conn: Connection, given: Mapping[str, str]) -> list[Offer]:
     found = [_mute(each) for each in about]
 
     if queue:
-        pause = Offer(word="pause", target=queue, text=f"Pause queue {queue}")
-        found.append(pause)
+        found.append(Offer(word="pause", target=queue, text=f"Pause queue {queue}"))
 
-    names = [each["group"] for each in about]
-    return [*found, *_plans(conn, queue, names)]
+    return [*found, *_plans(conn, queue, [each["group"] for each in about])]
 
 
 def _queue_of(given: Mapping[str, str]) -> str:
@@ -77,8 +75,7 @@ def _groups(conn: Connection, queue: str, group: str) -> list[Group]:
         found = open_by_group(conn, chosen)
         names = sorted(found, key=lambda name: -found[name])[:MOST_GROUPS]
 
-    shown = (groups.show(conn, name) for name in names)
-    return [each for each in shown if each]
+    return [each for each in (groups.show(conn, name) for name in names) if each]
 
 
 def _plans(conn: Connection, queue: str, names: list[str]) -> Iterator[Offer]:

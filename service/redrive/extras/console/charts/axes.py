@@ -24,8 +24,7 @@ def top(most: float, *, whole: bool = True) -> float:
     Args:
         whole: the values are counts, so the number is at least 1.
     """
-    least = 1.0 if whole else 0.001
-    most = max(most, least)
+    most = max(most, 1.0 if whole else 0.001)
     unit = 10.0 ** math.floor(math.log10(most))
 
     for each in ROUND:
@@ -39,8 +38,7 @@ def top(most: float, *, whole: bool = True) -> float:
 def ticks(since: datetime, until: datetime) -> Sequence[tuple[float, datetime]]:
     """Return round times of an axis, and where each is, from 0 to 1."""
     length = until - since
-    long_enough = (each for each in TICKS if length <= each * MOST_TICKS)
-    step = next(long_enough, TICKS[-1])
+    step = next((each for each in TICKS if length <= each * MOST_TICKS), TICKS[-1])
 
     return [
         (share, at)

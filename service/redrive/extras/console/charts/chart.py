@@ -161,13 +161,10 @@ class Chart:
         """Yield the time, values and changes of each step, for the table."""
         changes: dict[datetime, list[str]] = defaultdict(list)
         for mark in self.shown_marks:
-            step = self._step(mark)
-            changes[step].append(mark.text)
+            changes[self._step(mark)].append(mark.text)
 
-        steps = zip(self.starts, self._steps(), strict=True)
-        for start, values in steps:
-            said = "; ".join(changes[start])
-            yield start, values, said
+        for start, values in zip(self.starts, self._steps(), strict=True):
+            yield start, values, "; ".join(changes[start])
 
     def _step(self, mark: Mark) -> datetime:
         """Return the start of the step in which a change was made."""

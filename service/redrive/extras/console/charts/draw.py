@@ -71,11 +71,8 @@ def _floor(share: float) -> float:
 
 def _value(chart: Chart, share: float) -> Markup:
     """Write a value of the axis under its line of the grid, over the curves."""
-    value = chart.top * share
-    text = axes.short(value, chart.unit)
-    under = round(_floor(share)) + 12
-
-    return VALUE.format(under=under, text=text)
+    text = axes.short(chart.top * share, chart.unit)
+    return VALUE.format(under=round(_floor(share)) + 12, text=text)
 
 
 def _times(chart: Chart) -> Markup:
@@ -107,21 +104,15 @@ def _marks(chart: Chart) -> Iterator[Markup]:
     ends = [*shares[1:], 1.0]
 
     # Without marks, `ends` still has one element.
-    placed = zip(marks, shares, ends, strict=False)
-    for mark, share, end in placed:
-        room = end - share
-        label = _label(mark, share, room)
-        yield _mark(mark, share, label)
-
-
-def _mark(mark: Mark, share: float, label: Markup) -> Markup:
-    return MARK.format(
-        kind=mark.kind,
-        text=escaped(mark.text),
-        x=_percent(share),
-        y=ABOVE + TALL,
-        label=label,
-    )
+    for mark, share, end in zip(marks, shares, ends, strict=False):
+        label = _label(mark, share, end - share)
+        yield MARK.format(
+            kind=mark.kind,
+            text=escaped(mark.text),
+            x=_percent(share),
+            y=ABOVE + TALL,
+            label=label,
+        )
 
 
 def _label(mark: Mark, share: float, room: float) -> Markup:
@@ -150,9 +141,7 @@ def _bar_paths(
 ) -> Iterator[str]:
     step = WIDE / len(floors)
     width = step * FILLED
-    bars = zip(floors, roofs, strict=True)
-
-    for n, (floor, roof) in enumerate(bars):
+    for n, (floor, roof) in enumerate(zip(floors, roofs, strict=True)):
         if roof == floor:
             continue
 
@@ -167,8 +156,7 @@ def _y(value: float, top: float) -> float:
     if not value:
         return HIGH
 
-    y = HIGH - HIGH * value / top
-    return min(y, HIGH - 1.5)
+    return min(HIGH - HIGH * value / top, HIGH - 1.5)
 
 
 def _curves(chart: Chart) -> Markup:
@@ -176,9 +164,7 @@ def _curves(chart: Chart) -> Markup:
     first, *_ = chart.lines
     area = _joined(_areas(first, chart.top))
     # SVG paints later elements over earlier ones, so the first line is painted last.
-    lines = (_curve(line, chart.top) for line in reversed(chart.lines))
-
-    return area + _joined(lines)
+    return area + _joined(_curve(line, chart.top) for line in reversed(chart.lines))
 
 
 def _curve(line: Line, top: float) -> Markup:
@@ -222,7 +208,6 @@ def _visible(part: list[tuple[float, float]], step: float) -> list[str]:
         ((x, y),) = part
         half = step / 3
         left = (x - half, y)
-        right = (x + half, y)
-        part = [left, right]
+        part = [left, (x + half, y)]
 
     return [f"{x:.1f} {y:.1f}" for x, y in part]

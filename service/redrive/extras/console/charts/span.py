@@ -129,9 +129,7 @@ def _span(
     since = min(since, until - SHORTEST)
 
     steps = period(since, until, now, MOST_STEPS)
-    sparks = period(since, until, now, MOST_SPARKS)
-
-    return Span(since, until, given, steps, sparks)
+    return Span(since, until, given, steps, period(since, until, now, MOST_SPARKS))
 
 
 def covering(at: datetime, now: datetime) -> str:

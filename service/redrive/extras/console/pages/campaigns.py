@@ -110,8 +110,7 @@ def stream_progress(visit: SignedIn, campaign: int) -> Response:
     if place is None:
         raise Refused(429, "too many pages receive live updates; close some")
 
-    read = partial(_update, visit, campaign)
-    events = streams.events(place, read)
+    events = streams.events(place, partial(_update, visit, campaign))
     # By default, nginx would hold the events back.
     headers = {"x-accel-buffering": "no"}
 
@@ -167,8 +166,7 @@ def _estimate_text(
     visit: Visit, given: dict[str, str], query: Query, matched: int
 ) -> str:
     terms = terms_of(given, 0)
-    allowed = float(given.get("allowed", 0)) or None
-    sentences = [estimate(matched, terms, allowed)]
+    sentences = [estimate(matched, terms, float(given.get("allowed", 0)) or None)]
     sentences += _remarks(visit, terms, query)
 
     return " ".join(sentences)

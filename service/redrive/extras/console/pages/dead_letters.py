@@ -69,8 +69,7 @@ def list_groups(visit: SignedIn) -> Response:
 
     with visit.reading() as conn:
         found = groups.find(conn, **chosen, limit=MOST_GROUPS)
-        names = [row["group"] for row in found]
-        deaths = figures.deaths(conn, names, span.sparks)
+        deaths = figures.deaths(conn, [row["group"] for row in found], span.sparks)
 
     # These filters are options without a value in a shell.
     switches = ("unacknowledged", "failing", "dead", "closed")
@@ -129,8 +128,7 @@ def _queues(values: Row) -> set[str]:
 def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
     """Return the curve of a group, the changes around it, and what was tried."""
     name = group["group"]
-    kind = group["kind"]
-    marks = marks_of(conn, span, kind=kind, queues=queues)
+    marks = marks_of(conn, span, kind=group["kind"], queues=queues)
     deaths = figures.deaths(conn, groups=[name], steps=span.period, most=MOST_OF_A_STEP)
     sentence, change = sentence_before(conn, group, queues)
     failures = replace(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from redrive.database import audit as log
-from redrive.database.criteria import Criteria, Criterion
+from redrive.database.criteria import Criteria
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.groups.store import STATES
 from redrive.extras.console.pages.listing import Layout
@@ -76,8 +76,15 @@ class ListView:
         """Return the fields of the filter's form, with the values that are set."""
         given = self.chosen.described()
         return [
-            _input(field, criterion, texts(given.get(field, "")))
+            {
+                "name": name_of(field),
+                "help": criterion.help,
+                "choices": choices_of(field, criterion),
+                "value": ",".join(values),
+                "values": values,
+            }
             for field, criterion in self.chosen.criteria().items()
+            for values in [texts(given.get(field, ""))]
         ]
 
     @property
@@ -95,23 +102,12 @@ class ListView:
 
     def export(self, form: str) -> str:
         """Return the address of the list as a file."""
-        path = f"/export{self.path}.{form}"
-        return url(path, self.chosen, columns=self.layout.given)
+        return url(f"/export{self.path}.{form}", self.chosen, columns=self.layout.given)
 
     @property
     def fields(self) -> list[tuple[str, str]]:
         """Return the filter as fields of a form."""
         return list(pairs(self.chosen))
-
-
-def _input(field: str, criterion: Criterion, values: list[str]) -> Fields:
-    return {
-        "name": name_of(field),
-        "help": criterion.help,
-        "choices": choices_of(field, criterion),
-        "value": ",".join(values),
-        "values": values,
-    }
 
 
 def list_view(
@@ -226,8 +222,7 @@ def review_since(query: Query) -> datetime:
     for name, _ in query:
         if name not in REVIEW_FILTERS:
             raise no_filter(name, REVIEW_FILTERS)
-    chosen = parse(Filter, query)
-    return chosen.since or datetime.now(UTC) - WEEK
+    return parse(Filter, query).since or datetime.now(UTC) - WEEK
 
 
 def audit_place(text: str | None) -> int | None:
@@ -266,9 +261,7 @@ def first_page(
         return found, None
 
     rows = found[:size]
-    last = rows[-1]
-
-    return rows, str(last["id"])
+    return rows, str(rows[-1]["id"])
 
 
 def without_nul(name: str, text: str) -> str:

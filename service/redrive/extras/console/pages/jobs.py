@@ -63,14 +63,8 @@ def list_jobs(visit: SignedIn) -> Response:
 @router.get("/find")
 def find_job(visit: SignedIn) -> Response:
     """Redirect to the page of a job by its id; `eu:17` is a job of the cell eu."""
-    written = dict(visit.query).get("id", "")
-    cell, number = parted(written)
-    if cell is None:
-        query = visit.query
-    else:
-        query = [("id", number)]
-
-    ids = parse(Filter, query).ids
+    cell, number = parted(dict(visit.query).get("id", ""))
+    ids = parse(Filter, visit.query if cell is None else [("id", number)]).ids
     root = _root(visit.console, cell)
 
     if not ids:

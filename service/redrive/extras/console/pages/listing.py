@@ -50,23 +50,17 @@ class Layout:
 
         is_falling = self.sort.startswith("-")
         known.sort(key=itemgetter(name), reverse=is_falling)
-        ordered = [*known, *unknown]
-
-        return ordered[:SHOWN_SORTED]
+        return [*known, *unknown][:SHOWN_SORTED]
 
     def link(self, path: str, chosen: Criteria, column: str) -> str:
         """Return the address that sorts by a column, or by it in reverse."""
-        if self.sort == column:
-            sort = f"-{column}"
-        else:
-            sort = column
+        sort = f"-{column}" if self.sort == column else column
 
         return url(path, chosen, sort=sort, columns=self.given)
 
     def order_of(self, column: str) -> str | None:
         """Return the order of a column for screen readers; None if it has none."""
-        orders = {column: "ascending", f"-{column}": "descending"}
-        return orders.get(self.sort or "")
+        return {column: "ascending", f"-{column}": "descending"}.get(self.sort or "")
 
 
 def layout(

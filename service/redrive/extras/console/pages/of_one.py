@@ -9,7 +9,7 @@ from redrive.database.rows import Connection, rows
 from redrive.extras.console.charts.span import Span
 from redrive.extras.console.pages.filters import without_nul
 from redrive.extras.console.pages.sections.privileges import readable
-from redrive.extras.console.pages.time_series.curves import Sums, curves, sums
+from redrive.extras.console.pages.time_series.curves import curves, sums
 from redrive.extras.console.pages.time_series.marks import marks_of
 from redrive.extras.console.pages.time_series.spans import of_page, span_of
 from redrive.extras.console.state import SignedIn, Visit
@@ -76,7 +76,7 @@ def list_kinds(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         found = sums(conn, span, by_kind=True)
 
-    kinds = sorted(found.values(), key=_died)
+    kinds = sorted(found.values(), key=lambda each: (-each.died, -each.completed))
 
     return visit.page(
         "kinds.html",
@@ -85,11 +85,6 @@ def list_kinds(visit: SignedIn) -> Response:
         shell=command(("top",)),
         **of_page(span, A_DAY),
     )
-
-
-def _died(each: Sums) -> tuple[int, int]:
-    """Return the order of a row: the most deaths first, then the most completed."""
-    return -each.died, -each.completed
 
 
 @router.get("/kinds/{kind:path}")
@@ -123,7 +118,7 @@ def _values(conn: Connection, span: Span, one: One) -> Row:
     return {
         "drawn": drawn,
         "marks": marks,
-        "parts_of": sorted(parts.values(), key=_completed),
+        "parts_of": sorted(parts.values(), key=lambda each: -each.completed),
         # The login of a viewer may not read dead letters or jobs.
         "causes": readable(lambda: _causes(conn, span, one)),
         "running": readable(
@@ -137,17 +132,11 @@ def _values(conn: Connection, span: Span, one: One) -> Row:
     }
 
 
-def _completed(each: Sums) -> int:
-    """Return the order of a row: the most completed jobs first."""
-    return -each.completed
-
-
 def _causes(conn: Connection, span: Span, one: One) -> list[Row]:
     """Count the open dead letters of a span by cause."""
     bounds = {"since": span.since, "until": span.until, "most": MOST_LETTERS}
     # The word is one of two constants, so no text of a user gets into the query.
-    query = _CAUSES.format(one.word)
-    return rows(conn, query, name=one.name, **bounds)
+    return rows(conn, _CAUSES.format(one.word), name=one.name, **bounds)
 
 
 def _page(visit: Visit, span: Span, one: One, values: Row) -> Response:

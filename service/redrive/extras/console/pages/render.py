@@ -119,8 +119,7 @@ def lines(text: str) -> Markup:
 
 def pretty(value: Any) -> Markup:
     """Format a value as indented JSON for <pre>."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return lines(text)
+    return lines(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 
 def cell(value: Any, name: str = "") -> Any:

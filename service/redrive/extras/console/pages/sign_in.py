@@ -82,8 +82,7 @@ def _begun(session: str, onward: str | None) -> Response:
 
 def _set_cookie(answer: Response, name: str, value: str, seconds: int) -> None:
     """Add a cookie to a response; 0 seconds delete it."""
-    header = cookie(name, value, seconds)
-    answer.headers.append("set-cookie", header)
+    answer.headers.append("set-cookie", cookie(name, value, seconds))
 
 
 def _provider(here: Console) -> Provider:
@@ -96,8 +95,7 @@ def _provider(here: Console) -> Provider:
 @router.get("/sign-in/provider")
 async def ask_provider(request: Request, here: Here) -> Response:
     """Redirect the user to the identity provider."""
-    onward = _own_path(request.query_params.get("next"))
-    pending = {"next": onward}
+    pending = {"next": _own_path(request.query_params.get("next"))}
     answer = await _provider(here).begin(request, pending)
     signed = here.access.sign_pending(pending)
     _set_cookie(answer, name=PENDING, value=signed, seconds=SIGN_IN_SECONDS)
@@ -130,8 +128,7 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
     del form
     path = "/sign-in"
     if not _end_everywhere(request, user.session):
-        notice = here.access.sign_notice(NOT_EVERYWHERE)
-        query = urlencode({"said": notice})
+        query = urlencode({"said": here.access.sign_notice(NOT_EVERYWHERE)})
         path = f"{path}?{query}"
 
     answer = RedirectResponse(path, 303)
@@ -143,5 +140,4 @@ def sign_out(request: Request, here: Here, user: Known, form: Form) -> Response:
 def _end_everywhere(request: Request, session: str) -> bool:
     """End a session in every database; return True if all of them recorded it."""
     every = consoles(request).values()
-    logins = [each.logins for each in every if each.logins.roles]
-    return sessions.end(session, logins)
+    return sessions.end(session, [each.logins for each in every if each.logins.roles])

@@ -93,8 +93,7 @@ def list_queues(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         queues = read_queues(conn)
 
-    shell = command(("queue", "ls"))
-    return visit.page("queues.html", queues=queues, shell=shell)
+    return visit.page("queues.html", queues=queues, shell=command(("queue", "ls")))
 
 
 @router.get("/workers")
@@ -111,7 +110,7 @@ def list_workers(visit: SignedIn) -> Response:
         jobs = readable(lambda: of_workers(conn, ids, MOST_OF_WORKER))
 
     # The rows of one worker follow each other.
-    by_worker = groupby(jobs or (), _worker_of)
+    by_worker = groupby(jobs or (), lambda job: job["worker_id"])
 
     return visit.page(
         "workers.html",
@@ -122,11 +121,6 @@ def list_workers(visit: SignedIn) -> Response:
         onward=onward and url("/workers", after=onward),
         shell=command(("worker", "ls")),
     )
-
-
-def _worker_of(job: Row) -> int:
-    """Return the id of the worker that runs a job."""
-    return job["worker_id"]
 
 
 def _with_lists_as_text(worker: Row) -> Row:
@@ -169,8 +163,7 @@ def _listed(
     with visit.reading() as conn:
         rows = find(conn)
 
-    shell = command(words)
-    return visit.page(template, rows=rows, shell=shell)
+    return visit.page(template, rows=rows, shell=command(words))
 
 
 @router.get("/audit")

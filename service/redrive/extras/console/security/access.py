@@ -353,8 +353,7 @@ class Access:
         if user is None or now - used < RENEW_SECONDS:
             return user
 
-        renewed = self._sessions.dumps(claims)
-        return replace(user, renewed=str(renewed))
+        return replace(user, renewed=str(self._sessions.dumps(claims)))
 
     def _user_of(self, claims: Mapping[str, Any]) -> Principal | None:
         """Return the user of a session, with the tokens and roles of today."""

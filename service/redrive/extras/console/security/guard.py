@@ -147,18 +147,14 @@ class Guard:
     ) -> None:
         """Send an event of the response; count it, and add headers, if it begins."""
         if event["type"] == "http.response.start":
-            seconds = time.monotonic() - began
-            self._count(scope, event["status"], seconds)
-            headers = _guarded(scope, event["headers"])
-            event = event | {"headers": headers}
+            self._count(scope, event["status"], time.monotonic() - began)
+            event = event | {"headers": _guarded(scope, event["headers"])}
         await send(event)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a response; one thread does this, so no count is lost."""
-        route = scope.get("route")
-        page = str(getattr(route, "path", "none"))
-        labels = page, str(status)
-        self._requests.observe(labels, [seconds])
+        page = str(getattr(scope.get("route"), "path", "none"))
+        self._requests.observe((page, str(status)), [seconds])
 
         sign_in = _state(scope, "sign_in")
         # A sign-in that failed by an error here was neither accepted nor refused.
@@ -184,8 +180,7 @@ class Guard:
         if self._hosts is None:
             return True
 
-        host = _text(headers, b"host")
-        name, *_ = host.rsplit(":", 1)
+        name, *_ = _text(headers, b"host").rsplit(":", 1)
 
         return name in self._hosts
 
@@ -251,14 +246,12 @@ def _our_headers(scope: Scope) -> Iterator[tuple[bytes, bytes]]:
     if scope.get("scheme") == "https":
         yield HTTPS_ONLY
     if renewed := _state(scope, "renewed"):
-        session = cookie(COOKIE, renewed, IDLE_SECONDS)
-        yield b"set-cookie", session.encode()
+        yield b"set-cookie", cookie(COOKIE, renewed, IDLE_SECONDS).encode()
 
 
 def _state(scope: Scope, name: str) -> Any:
     """Return a value that a page stored with its request; None if it did not."""
-    state = scope.get("state", {})
-    return state.get(name)
+    return scope.get("state", {}).get(name)
 
 
 async def _say(send: Send, status: int, text: str) -> None:

@@ -140,8 +140,7 @@ class Logins:
         if reads:
             settings["transaction_read_only"] = "on"
 
-        address = self._addresses[role]
-        return address.connect(f"redrive console {role.word}", **settings)
+        return self._addresses[role].connect(f"redrive console {role.word}", **settings)
 
     def _refuse_if_away(self) -> None:
         if time.monotonic() < self._away_until:

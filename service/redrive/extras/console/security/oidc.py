@@ -110,8 +110,7 @@ class Provider:
 
         try:
             await self._discover()
-            token = await self._token(request)
-            claims = await self._claims(token)
+            claims = await self._claims(await self._token(request))
         except (OAuthError, JoseError) as error:
             logger.warning("a sign-in failed", extra={"error_class": _code(error)})
             raise Refused(403, FAILED) from None
@@ -168,8 +167,7 @@ class Provider:
         """Return True if the claims suffice, or if the provider offers no others."""
         if not self._app.server_metadata.get("userinfo_endpoint"):
             return True
-        wanted = {self.client.user_claim, self.client.groups_claim}
-        return wanted <= claims.keys()
+        return {self.client.user_claim, self.client.groups_claim} <= claims.keys()
 
     def _name(self, claims: Mapping[str, Any]) -> str:
         name = claims.get(self.client.user_claim)

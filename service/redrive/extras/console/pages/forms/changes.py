@@ -27,8 +27,7 @@ def preview_change(visit: SignedIn, word: str) -> Response:
 
 def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Response:
     """Show the preview of a change; after a conflict, also say what changed."""
-    change = _change(word)
-    seen = preview(visit, change)
+    seen = preview(visit, _change(word))
 
     return visit.page(
         "change.html",
@@ -68,8 +67,7 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
     why = change.why(form.get("why", ""))
 
     try:
-        wanted = order(visit, form, why)
-        done = change.do(visit.changing, wanted)
+        done = change.do(visit.changing, order(visit, form, why))
     except Refused as refused:
         if refused.status != HTTPStatus.CONFLICT:
             raise
@@ -101,9 +99,7 @@ def done_page(visit: Visit, done: Done) -> Response:
 
     mark = "&" if "?" in done.path else "?"
     query = urlencode({"said": notice})
-    address = f"{here.root}{done.path}{mark}{query}"
-
-    return RedirectResponse(address, 303)
+    return RedirectResponse(f"{here.root}{done.path}{mark}{query}", 303)
 
 
 # ---------------------------------------------------------------------- edits
@@ -125,8 +121,7 @@ def make_edit(visit: SignedIn, form: Form) -> Response:
     if form.get("act") != "edit":
         return _edit_page(visit, wanted)
 
-    why = why_of(form.get("why", ""))
-    wanted = replace(wanted, why=why)
+    wanted = replace(wanted, why=why_of(form.get("why", "")))
 
     try:
         done = edits.edit(visit.changing, wanted)

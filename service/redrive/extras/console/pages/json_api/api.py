@@ -119,8 +119,7 @@ def _field(field: str, criterion: Criterion, *, many: bool) -> Row:
     if many:
         schema = {"type": "array", "items": schema}
 
-    name = name_of(field)
-    return _parameter(name, schema) | {"description": criterion.help}
+    return _parameter(name_of(field), schema) | {"description": criterion.help}
 
 
 def described(of: type[Criteria] | None, *names: str) -> Row:
@@ -149,18 +148,16 @@ def _rows(found: Sequence[Any], after: str | None = None) -> Response:
 def list_cells(request: Request, user: Known) -> Response:
     """List the cells, their totals and what is wrong in each."""
     rows = cells.rows(request, user)
-    return _rows([_cell(row) for row in rows])
-
-
-def _cell(row: Row) -> Row:
-    sums = {name: row[name] for name in cells.SUMS}
-    return {
-        "cell": row["cell"],
-        "fault": row["fault"],
-        **sums,
-        "workers": row["alive"],
-        "troubles": [text for text, _ in row["troubles"]],
-    }
+    return _rows(
+        [
+            {name: row[name] for name in ("cell", "fault", *cells.SUMS)}
+            | {
+                "workers": row["alive"],
+                "troubles": [text for text, _ in row["troubles"]],
+            }
+            for row in rows
+        ]
+    )
 
 
 @router.get("/jobs", openapi_extra=described(JobFilter, "after"))
@@ -173,8 +170,7 @@ def list_jobs(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         found = page_of_jobs(conn, chosen, after, most=most, seconds=SECONDS)
 
-    rows = [listed(row) for row in found.rows]
-    return _rows(rows, found.place)
+    return _rows([listed(row) for row in found.rows], found.place)
 
 
 @router.get("/jobs/{job}")
@@ -194,8 +190,7 @@ def list_dead_letters(visit: SignedIn) -> Response:
     with visit.reading() as conn:
         found = page_of_letters(conn, chosen, after, most=most, seconds=SECONDS)
 
-    place = place_of(*found.place) if found.place else None
-    return _rows(found.rows, place)
+    return _rows(found.rows, place_of(*found.place) if found.place else None)
 
 
 @router.get("/dead-letters/{job}")
@@ -226,8 +221,7 @@ def show_review(visit: SignedIn) -> Response:
     """Show what died in a period, what is open, and how redrives went."""
     since = review_since(visit.query)
     with visit.reading() as conn:
-        causes = failing.find(conn, messages=False)
-        return answer(review.review(conn, since, causes))
+        return answer(review.review(conn, since, failing.find(conn, messages=False)))
 
 
 @router.get("/series", openapi_extra=described(None, *SERIES_FILTERS, "after"))
@@ -359,8 +353,7 @@ def _body_of(inputs: Sequence[Input]) -> Row:
     properties: Row = {"why": WHY, "yes": YES}
     for each in inputs:
         text = f"{each.label} ({each.help})." if each.help else f"{each.label}."
-        field = {"type": each.kind, "description": text}
-        properties[_field_of(each.name)] = field
+        properties[_field_of(each.name)] = {"type": each.kind, "description": text}
 
     schema: Row = {
         "type": "object",
@@ -453,8 +446,7 @@ def _call_of(change: Verb) -> Callable[..., Response]:
         if wanted.yes:
             return _change(visit, change, wanted)
 
-        seen = preview(visit, change, wanted.texts())
-        return answer(_shown(visit.console, seen))
+        return answer(_shown(visit.console, preview(visit, change, wanted.texts())))
 
     return call
 
@@ -462,9 +454,7 @@ def _call_of(change: Verb) -> Callable[..., Response]:
 def _change(visit: Visit, change: Verb, wanted: Asked) -> Response:
     why = change.why(wanted.why)
     asked = order(visit, wanted.texts(), why)
-    done = change.do(visit.changing, asked)
-
-    return _done(done)
+    return _done(change.do(visit.changing, asked))
 
 
 def _done(done: Done) -> Response:
@@ -496,12 +486,10 @@ def edit(
     _require_program(visit)
     why = why_of(wanted.why) if wanted.yes else ""
     patch = msgspec.json.encode(wanted.more["patch"] or [])
-    fields = {"patch": patch.decode()}
-    asked = order(visit, fields, why)
+    asked = order(visit, {"patch": patch.decode()}, why)
 
     if wanted.yes:
-        done = edits.edit(visit.changing, asked)
-        return _done(done)
+        return _done(edits.edit(visit.changing, asked))
 
     with visit.reading() as conn:
         seen = edits.look(conn, asked)

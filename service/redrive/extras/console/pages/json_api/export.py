@@ -56,12 +56,7 @@ def _jobs(conn: Any, query: Query) -> Rows:
 
 def _groups(conn: Any, query: Query) -> Rows:
     # The address of the page has its span, too, which is no filter of groups.
-    chosen = group_choice(without_span(query))
-    return groups.find(conn, **chosen, limit=MOST)
-
-
-def _audit(conn: Any, query: Query) -> Rows:
-    return audit.newest(conn, audit_choice(query), MOST)
+    return groups.find(conn, **group_choice(without_span(query)), limit=MOST)
 
 
 GROUP = (
@@ -74,7 +69,7 @@ LISTS: Mapping[str, tuple[Read, Sequence[str]]] = {
     "dead-letters": (_letters, dead_letters.COLUMNS),
     "jobs": (_jobs, jobs.COLUMNS),
     "groups": (_groups, GROUP),
-    "audit": (_audit, LINE),
+    "audit": (lambda conn, query: audit.newest(conn, audit_choice(query), MOST), LINE),
 }
 """List -> how it is read, and its columns."""
 
@@ -93,13 +88,9 @@ def export(visit: SignedIn, name: str, form: str) -> Response:
         rows = read(conn, filter_of(visit.query))
 
     found = [{column: row[column] for column in shape.columns} for row in rows]
-    if form == "json":
-        response = answer(found)
-    else:
-        response = _csv(shape.columns, found)
+    response = answer(found) if form == "json" else _csv(shape.columns, found)
 
-    disposition = f'attachment; filename="{name}.{form}"'
-    response.headers["content-disposition"] = disposition
+    response.headers["content-disposition"] = f'attachment; filename="{name}.{form}"'
 
     return response
 

@@ -41,8 +41,7 @@ def headline(job: Row, letter: Row | None) -> str:
 
 def _died(letter: Row) -> str:
     """Say how long a job took to die, and why it did."""
-    attempts = letter["attempts"]
-    after = counted(attempts, "attempt")
+    after = counted(letter["attempts"], "attempt")
 
     seconds = letter["time_to_dlq_seconds"]
     # Other systems often do not say when a job was created.
@@ -80,8 +79,7 @@ def _instant(step: Row) -> datetime:
 
 def _story(job: Row, letter: Row | None) -> Iterator[Row]:
     """Yield the steps of the story; a failure gets its details."""
-    failures = sorted(job["failures"], key=itemgetter("at"))
-    failed = iter(failures)
+    failed = iter(sorted(job["failures"], key=itemgetter("at")))
 
     for step in job["story"]:
         kind = step["kind"]

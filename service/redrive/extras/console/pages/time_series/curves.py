@@ -59,8 +59,7 @@ class Curves:
 
         for start, count in zip(self.span.starts(), counts, strict=True):
             minutes = self.recorded.get(start)
-            rate = count / minutes if minutes else None
-            rates.append(rate)
+            rates.append(count / minutes if minutes else None)
 
         return rates
 
@@ -199,8 +198,7 @@ class Sums:
         return quantile(0.95, counts, WAIT_BUCKETS)
 
     def _sum(self, what: str) -> int:
-        counts = map(attrgetter(what), self.points)
-        return sum(counts)
+        return sum(map(attrgetter(what), self.points))
 
     def steps(self, what: str) -> list[int]:
         """Return one of the counts by step, latest last."""
