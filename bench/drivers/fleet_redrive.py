@@ -192,7 +192,7 @@ def main() -> None:
     url = config.get("url", line.URL)
     workers = [
         Worker(
-            WorkerOptions(Address(url), "", f"fleet/{n}", **options),
+            WorkerOptions("", database=Address(url), name=f"fleet/{n}", **options),
             Telemetry(Metrics(), None),
         )
         for n in range(config["fleet"])

@@ -14,10 +14,10 @@ from redrive.rules.attempts.policy import Policy, decide_loss
 from redrive.rules.attempts.releases import put_off_suspect
 from redrive.rules.attempts.settlement import DeadLetter, Outcome, Release, Retry
 from redrive.rules.model import Category, Claimed, Reason
+from redrive.worker.crash import Crash, decide_crash
 from redrive.worker.held import Batch, Claim, ClaimedJob
 from redrive.worker.kinds import KnownKinds
 from redrive.worker.processes.breakers import MAX_REFUNDS, Breakers, Standing
-from redrive.worker.processes.crash import Crash, decide_crash
 from redrive.worker.protocol import Dependency, Kind, Report
 
 LOST = made_up("RunnerLost", "killed", Category.LOST, "k")

@@ -1,8 +1,8 @@
 """Arguments of a task as JSON, and back.
 
-Celery's JSON also holds dates, decimals, UUIDs and bytes. It is used in both directions.
-Nothing is ever unpickled. An object that it cannot hold is replaced by its description,
-and the task is not sent until somebody has replaced that.
+Celery's JSON also holds dates, decimals, UUIDs and bytes. It is used in both
+directions. Nothing is ever unpickled. An object that it cannot hold is replaced by its
+description, and the task is not sent until somebody has replaced that.
 """
 
 import json

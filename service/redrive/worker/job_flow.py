@@ -12,17 +12,12 @@ from typing import assert_never
 
 import psycopg
 
-from redrive.database.connections.link import Link
-from redrive.worker.claim.identity import Identity
 from redrive.worker.claim.load import Load, load_of
+from redrive.worker.database_side import DatabaseSide
 from redrive.worker.drain import Drain
 from redrive.worker.held import ClaimedJob
-from redrive.worker.polling import Polling
-from redrive.worker.processes.breakers import Breakers
-from redrive.worker.processes.dispatch import Dispatch
-from redrive.worker.processes.inbox import Inbox
-from redrive.worker.processes.pool import RunnerPool
-from redrive.worker.settle.exchange import Exchange
+from redrive.worker.inbox import Inbox
+from redrive.worker.runner_side import RunnerSide
 from redrive.worker.telemetry import Telemetry
 
 LINGER_SECONDS = 0.002
@@ -33,40 +28,31 @@ LINGER_SECONDS = 0.002
 class JobFlow:
     """Settles, claims and hands out the jobs of one worker."""
 
-    link: Link
-    identity: Identity
-    exchange: Exchange
-    polling: Polling
-    drain: Drain
-    pool: RunnerPool
-    dispatch: Dispatch
-    breakers: Breakers
+    database: DatabaseSide
+    runners: RunnerSide
     inbox: Inbox
+    drain: Drain
     telemetry: Telemetry
 
     def due_at(self, otherwise: float) -> float:
         """Return when to settle or claim, at the latest `otherwise`; monotonic."""
-        if self.dispatch.is_loaded:
+        if self.runners.dispatch.is_loaded:
             return 0.0
 
+        exchange = self.database.exchange
         due_at = otherwise
-        if self.exchange.is_settling:
-            due_at = min(due_at, self.exchange.due_at(self._linger()))
+        if exchange.is_settling:
+            due_at = min(due_at, exchange.due_at(self._linger()))
 
-        if self.free_slots():
-            due_at = min(due_at, max(self.polling.due_at(), self.exchange.available_at))
+        if self.database.free_slots():
+            claim_at = max(self.database.polling.due_at(), exchange.available_at)
+            due_at = min(due_at, claim_at)
 
         return due_at
 
-    def free_slots(self) -> int:
-        """Return how many jobs a claim may take now."""
-        if self.drain.is_on or not self.identity.may_claim:
-            return 0
-        return self.dispatch.free_slots(backlog=self.polling.expects_more)
-
     def proceed(self, now: float) -> None:
         """Do what is due. While the database is to be left alone, only hand out."""
-        if now < self.exchange.available_at:
+        if now < self.database.exchange.available_at:
             self._hand_out()
             return
 
@@ -77,37 +63,37 @@ class JobFlow:
         self._settle_and_claim(now)
 
     def _settle_and_claim(self, now: float) -> None:
-        free_slots = self.free_slots() if self.polling.is_due(now) else 0
-        has_undelivered = self.dispatch.is_loaded
+        exchange = self.database.exchange
+        polling = self.database.polling
+        free_slots = self.database.free_slots() if polling.is_due(now) else 0
+        has_undelivered = self.runners.dispatch.is_loaded
         load = load_of(
-            has_jobs=has_undelivered or self.pool.held() > 0,
-            has_unclaimed_rest=self.polling.expects_more,
+            has_jobs=has_undelivered or self.runners.pool.held() > 0,
+            has_unclaimed_rest=polling.expects_more,
             has_undelivered=has_undelivered,
-            is_settling=self.exchange.is_settling,
+            is_settling=exchange.is_settling,
             has_free_slots=free_slots > 0,
         )
 
         match load:
             case Load.IDLE:
                 # Nothing waits for this worker, so its loop may stand still for a turn.
-                jobs = self.exchange.run(
+                jobs = exchange.run(
                     now,
                     free_slots=free_slots,
                     linger=0.0,
-                    lane_wait_ms=self.polling.lane_wait_ms(now),
+                    lane_wait_ms=polling.lane_wait_ms(now),
                 )
 
             case Load.STEADY:
-                jobs = self.exchange.run(
-                    now, free_slots=free_slots, linger=self._linger()
-                )
+                jobs = exchange.run(now, free_slots=free_slots, linger=self._linger())
                 self._use_wait()
 
             case Load.CLAIM_FIRST:
                 jobs = self._claim_first(now, free_slots)
 
             case Load.BACKLOG:
-                jobs = self.exchange.run(
+                jobs = exchange.run(
                     now,
                     free_slots=free_slots,
                     linger=self._linger(),
@@ -122,33 +108,35 @@ class JobFlow:
 
     def _claim_first(self, now: float, free_slots: int) -> Sequence[ClaimedJob]:
         """Claim, then settle while the new jobs are handed out. Returns no jobs."""
-        jobs = self.exchange.claim(now, free_slots)
+        jobs = self.database.exchange.claim(now, free_slots)
         # If the claim failed, leave the database alone.
-        if time.monotonic() < self.exchange.available_at:
+        if time.monotonic() < self.database.exchange.available_at:
             return jobs
 
         # `_use_wait` hands these jobs out while the database settles.
-        self.dispatch.load(jobs)
-        self.exchange.run(now, free_slots=0, linger=0.0, meanwhile=self._use_wait)
+        self.runners.dispatch.load(jobs)
+        self.database.exchange.run(
+            now, free_slots=0, linger=0.0, meanwhile=self._use_wait
+        )
         self._use_wait()
 
         return ()
 
     def _linger(self) -> float:
-        return LINGER_SECONDS if self.pool.held() else 0.0
+        return LINGER_SECONDS if self.runners.pool.held() else 0.0
 
     def _pass_on(self, jobs: Sequence[ClaimedJob]) -> None:
         """Hand out the jobs of a claim, unless the next call can cover that time."""
-        looks_for_lanes = self.exchange.claims.looks_for_lanes
-        is_backlog = jobs and self.polling.expects_more and not looks_for_lanes
-        may_wait = is_backlog and not self.dispatch
+        looks_for_lanes = self.database.exchange.claims.looks_for_lanes
+        is_backlog = jobs and self.database.polling.expects_more and not looks_for_lanes
+        may_wait = is_backlog and not self.runners.dispatch
 
-        self.dispatch.load(jobs)
-        if may_wait and self.free_slots():
+        self.runners.dispatch.load(jobs)
+        if may_wait and self.database.free_slots():
             return  # they are handed out while the next exchange is under way
 
         self._hand_out()
-        self.exchange.look_for_lanes()
+        self.database.exchange.look_for_lanes()
 
     def _use_wait(self) -> None:
         """Work while the database works, without a connection.
@@ -158,58 +146,49 @@ class JobFlow:
         """
         self._hand_out()
 
-        for runner in self.pool.runners:
+        for runner in self.runners.pool.runners:
             if runner.takes_any:
                 for message in runner.receive() or ():
                     self.inbox.handle(runner, message)
 
     def _hand_out(self) -> None:
         """Give jobs to runners. Release jobs of open breakers, or during a trial."""
-        claimed = jobs = self.dispatch.unload()
-        if not jobs:
+        claimed = self.runners.dispatch.unload()
+        if not claimed:
             return
 
-        if self.breakers.is_any_open:
-            jobs, releases = self.breakers.put_off(jobs)
-            for held, release in releases:
-                self.exchange.settle(held, release)
-
-        for held, release in self.dispatch.claimed(jobs):
-            self.exchange.settle(held, release)
+        for held, release in self.runners.hand_out(claimed):
+            self.database.exchange.settle(held, release)
 
         # Count them only now, when no job waits for it.
-        self.exchange.claims.handed_out(claimed)
+        self.database.exchange.claims.handed_out(claimed)
 
     def _proceed_trial(self, now: float) -> None:
         try:
-            given_back = self.dispatch.try_alone(self.link, now)
+            given_back = self.runners.dispatch.try_alone(self.database.link, now)
         except psycopg.Error as error:
             self.telemetry.database_error("trial", error)
             return
 
         if given_back is not None:
-            self.exchange.settle(*given_back)
+            self.database.exchange.settle(*given_back)
 
     def _report_breakers(self, now: float) -> None:
         """Report what was seen of dependencies, if it is time."""
-        worker = self.identity.me
-        was_notified = self.polling.was_notified
-        if worker is None or not self.breakers.is_due(now, was_notified=was_notified):
+        worker = self.database.identity.me
+        was_notified = self.database.polling.was_notified
+        if worker is None or not self.runners.breakers.is_due(
+            now, was_notified=was_notified
+        ):
             return
 
         try:
-            settled = self.breakers.report(self.link, worker, now)
+            settled = self.runners.breakers.report(self.database.link, worker, now)
         except psycopg.Error as error:
             self.telemetry.database_error("breakers", error)
             return
 
         for held, report in settled:
-            self.exchange.ended(held, report)
+            self.database.exchange.ended(held, report)
 
-        self.tell_open_breakers()
-
-    def tell_open_breakers(self) -> None:
-        """Tell the runners which breakers are open, if that has changed."""
-        news = self.breakers.news(time.monotonic())
-        if news is not None:
-            self.pool.tell_open_breakers(news)
+        self.runners.tell_open_breakers()

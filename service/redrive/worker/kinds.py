@@ -26,19 +26,14 @@ class KnownKinds:
         """Learn a runner's kinds. Returns True if the worker must register again."""
         old_kinds = self._kinds.keys()
         old_holds = self.holds()
-        self._keep(kinds)
-
-        has_other_kinds = kinds.keys() != old_kinds
-        has_other_holds = self.holds() != old_holds
-        return has_other_kinds or has_other_holds
-
-    def _keep(self, kinds: Mapping[str, Kind]) -> None:
         self._kinds = kinds
         self._policies = {name: Policy(**kind.policy) for name, kind in kinds.items()}
 
         # The longest prefix of a kind has precedence.
         prefixes = [name for name in kinds if name.endswith("*")]
         self._prefixes = sorted(prefixes, key=len, reverse=True)
+
+        return kinds.keys() != old_kinds or self.holds() != old_holds
 
     def names(self) -> list[str]:
         """Return every kind, including prefixes."""
@@ -74,23 +69,17 @@ class KnownKinds:
         A kind is included, too, if its prefix would speak for it otherwise.
         """
         usual = RedriveTerms()
-        terms = self._terms()
-
-        unusual = [name for name in self._prefixes if terms[name] != usual]
-        covered = tuple(prefix[:-1] for prefix in unusual)
+        terms = {
+            name: RedriveTerms(kind.redrive_rate, kind.repeatable)
+            for name, kind in self._kinds.items()
+        }
+        covered = tuple(name[:-1] for name in self._prefixes if terms[name] != usual)
 
         return {
             name: own
             for name, own in terms.items()
             if own != usual or name.startswith(covered)
         }
-
-    def _terms(self) -> dict[str, RedriveTerms]:
-        found: dict[str, RedriveTerms] = {}
-        for name, kind in self._kinds.items():
-            found[name] = RedriveTerms(kind.redrive_rate, kind.repeatable)
-
-        return found
 
     def find(self, name: str) -> Kind | None:
         """Return what is known of a kind; None if no runner has a handler for it."""

@@ -84,10 +84,10 @@ def least_seconds(found: int, seconds: float) -> float:
 class Polling:
     """Next poll of one worker. Instants are monotonic seconds.
 
-    `others`: how many workers poll for the same jobs. `longest`: seconds between two polls
-    without a reason. `delay`: seconds that it waits after a notification, for other workers.
-    Any thread may set them. `turn_seconds`: how long the last claim with jobs had to
-    wait for other workers.
+    `others`: how many workers poll for the same jobs. `longest`: seconds between two
+    polls without a reason. `delay`: seconds that it waits after a notification, for
+    other workers. Any thread may set them. `turn_seconds`: how long the last claim with
+    jobs had to wait for other workers.
     """
 
     def __init__(self, now: float) -> None:

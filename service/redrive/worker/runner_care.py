@@ -3,18 +3,17 @@
 import logging
 from dataclasses import dataclass
 
+from redrive.worker.crash import Crashes
+from redrive.worker.database_side import DatabaseSide
 from redrive.worker.drain import Drain
-from redrive.worker.ownership import Ownership
-from redrive.worker.processes.crash import Crashes
-from redrive.worker.processes.crash_limits import RunnerLimits
-from redrive.worker.processes.inbox import Inbox
+from redrive.worker.inbox import Inbox
+from redrive.worker.life import Life
 from redrive.worker.processes.os_process import adopts_orphans, collect_orphans
-from redrive.worker.processes.pool import RunnerPool
 from redrive.worker.processes.reload import CodeWatch
 from redrive.worker.processes.runner_process import RunnerProcess
-from redrive.worker.processes.selector import RunnerSelector
-from redrive.worker.processes.suspension import Suspension
-from redrive.worker.welcome import Welcome
+from redrive.worker.protocol import Hello
+from redrive.worker.runner_side import RunnerSide
+from redrive.worker.telemetry import Telemetry
 
 logger = logging.getLogger("redrive.worker")
 
@@ -23,48 +22,40 @@ logger = logging.getLogger("redrive.worker")
 class RunnerCare:
     """Looks after the runners of one worker. `code` is None unless it reloads."""
 
-    pool: RunnerPool
-    limits: RunnerLimits
-    suspension: Suspension
-    selector: RunnerSelector
+    database: DatabaseSide
+    runners: RunnerSide
     inbox: Inbox
     crashes: Crashes
-    ownership: Ownership
-    welcome: Welcome
+    life: Life
     drain: Drain
+    telemetry: Telemetry
     code: CodeWatch | None
-
-    def start(self) -> None:
-        """Start the first runners."""
-        self.pool.replenish()
-
-    def watch_code(self) -> None:
-        """Start to watch the code, if this worker reloads it."""
-        if self.code is not None:
-            self.code.start()
 
     def wait(self, seconds: float) -> None:
         """Hear what runners say within this time, or until something wakes the loop."""
-        for runner in self.selector.wait(self.pool.runners, seconds):
+        for runner in self.runners.selector.wait(self.runners.pool.runners, seconds):
             self._receive(runner)
 
     def look_after(self, now: float) -> None:
         """Replace runners that have ended, grown, or run old code."""
-        self.limits.stop_condemned()
-        self.limits.enforce_memory()
+        pool = self.runners.pool
+        self.runners.limits.stop_condemned()
+        self.runners.limits.enforce_memory()
 
-        for runner in self.pool.dead():
+        for runner in pool.dead():
             self._read_out(runner)
         if adopts_orphans():
-            collect_orphans([runner.pid for runner in self.pool.runners])
-        for runner in self.pool.runners:
+            collect_orphans([runner.pid for runner in pool.runners])
+        for runner in pool.runners:
             self._relieve(runner, now)
 
-        self._renew_changed_code()
+        if self.code is not None and (changed := self.code.take()):
+            logger.info("code changed", extra={"files": changed})
+            pool.renew()
         if not self.drain.is_on:
-            self.pool.replenish()
+            pool.replenish()
 
-        self.pool.measure(now)
+        pool.measure(now)
         self.crashes.tell()
 
     def _relieve(self, runner: RunnerProcess, now: float) -> None:
@@ -72,8 +63,8 @@ class RunnerCare:
 
         Its running jobs have their time. Then it ends, or is ended.
         """
-        runner.listen(now, is_suspended=self.suspension.is_on)
-        if runner.is_stuck and (self.drain.is_on or self.pool.may_halt()):
+        runner.listen(now, is_suspended=self.runners.suspension.is_on)
+        if runner.is_stuck and (self.drain.is_on or self.runners.pool.may_halt()):
             logger.warning(
                 "a runner takes no jobs, and is replaced",
                 extra={"pid": runner.pid, "seconds": round(runner.silent, 1)},
@@ -85,16 +76,9 @@ class RunnerCare:
 
     def kill(self) -> None:
         """Kill all runners, then settle or give back the jobs that they had."""
-        self.pool.kill()
-        for runner in list(self.pool.runners):
+        self.runners.pool.kill()
+        for runner in list(self.runners.pool.runners):
             self._read_out(runner)
-
-    def _renew_changed_code(self) -> None:
-        changed = [] if self.code is None else self.code.take()
-
-        if changed:
-            logger.info("code changed", extra={"files": changed})
-            self.pool.renew()
 
     def _receive(self, runner: RunnerProcess) -> None:
         messages = runner.receive()
@@ -108,19 +92,30 @@ class RunnerCare:
                 continue
 
             # A runner that becomes ready now was not suspended with the others.
-            if self.suspension.is_on:
-                self.suspension.begin()
+            if self.runners.suspension.is_on:
+                self.runners.suspension.begin()
 
             # A runner with outdated code is on its way out.
-            if self.pool.is_current(runner):
-                self.welcome.learn(hello)
-                self.pool.retire_outdated()
+            if self.runners.pool.is_current(runner):
+                self._learn(hello)
+                self.runners.pool.retire_outdated()
+
+    def _learn(self, hello: Hello) -> None:
+        """Take the kinds, schedules and dependencies of a new runner."""
+        kinds = {kind.kind: kind for kind in hello.kinds}
+        has_other_kinds = self.runners.kinds.learn(kinds)
+        depends_on = {kind.kind: kind.depends_on for kind in hello.kinds}
+        self.runners.breakers.configure(hello.dependencies, depends_on)
+        self.runners.tell_open_breakers()
+
+        self.telemetry.ready(kinds)
+        self.database.learn(hello, has_other_kinds=has_other_kinds)
 
     def _ended(self, runner: RunnerProcess) -> None:
         # Do this first. If the runner was ended because its identity was lost, its jobs
         # are not charged for that.
-        self.ownership.drop_lost()
-        self.selector.unwatch(runner)
+        self.life.drop_lost()
+        self.runners.selector.unwatch(runner)
         status = self.crashes.ended(runner)
         if status is not None:
             self.drain.exit_status = status
@@ -130,5 +125,5 @@ class RunnerCare:
         runner.process.wait()
         self._receive(runner)
         # A child process that outlived it may still hold the channel open.
-        if runner in self.pool.runners:
+        if runner in self.runners.pool.runners:
             self._ended(runner)

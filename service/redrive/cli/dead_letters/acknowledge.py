@@ -56,9 +56,9 @@ def ack(named: Sequence[int | str], chosen: Filter, run: Run) -> int:
     redrive dlq ack 17 18 --why 'I am on it'
     redrive dlq ack --queue payments --since 2h --why 'the bank is down'
 
-    Ids and filters select open dead letters. The command acknowledges their whole groups.
-    An acknowledgement lasts until the group has no open dead letters left. If the name of
-    a group has only digits, give it with --group.
+    Ids and filters select open dead letters. The command acknowledges their whole
+    groups. An acknowledgement lasts until the group has no open dead letters left. If
+    the name of a group has only digits, give it with --group.
     """
     return _change(named, chosen, run, "acknowledge")
 

@@ -85,11 +85,11 @@ def start(asked: Asked) -> int:
     redrive campaign start 12 --why 'fixed in 1.4.2' --rate 5 --not-before 8h
     redrive campaign start 12 --why 'fixed' --when-breaker smtp:closed --when-version '>=1.4.2'
 
-    The canaries run first, and the campaign waits for their results. Then it redrives twice as many
-    each time, up to the rate. It aborts if too many die again. It waits while a breaker of its kinds
-    is open.
-    The command shows the plan and asks, unless you give --yes. It asks again if side effects
-    are on record. Without a terminal and without --yes it only shows the plan.
+    The canaries run first, and the campaign waits for their results. Then it redrives
+    twice as many each time, up to the rate. It aborts if too many die again. It waits
+    while a breaker of its kinds is open. The command shows the plan and asks, unless
+    you give --yes. It asks again if side effects are on record. Without a terminal and
+    without --yes it only shows the plan.
     """
     return asked.perform(then=_watchable)
 
@@ -301,8 +301,8 @@ def cancel(asked: Asked) -> int:
     \b
     redrive campaign cancel 12 --why 'wrong filter'
 
-    A job that is taken back is an open dead letter again, with its history. A job that is running,
-    or was tried already, ends as usual.
+    A job that is taken back is an open dead letter again, with its history. A job that
+    is running, or was tried already, ends as usual.
     """
     return asked.perform()
 

@@ -128,9 +128,9 @@ def dismiss(asked: Asked) -> int:
     redrive dlq dismiss 19 --why 'the order was withdrawn'
     redrive dlq dismiss --group 3f9a --until 30d --why 'too late to matter'
 
-    If you give only ids, and the reason, they are dismissed at once. With filters, the command
-    shows how many match and asks, unless you give --yes. Without a terminal and without --yes it
-    only shows them. To open them again: redrive dlq reopen.
+    If you give only ids, and the reason, they are dismissed at once. With filters, the
+    command shows how many match and asks, unless you give --yes. Without a terminal and
+    without --yes it only shows them. To open them again: redrive dlq reopen.
     """
     return asked.agreed_by_ids().perform()
 

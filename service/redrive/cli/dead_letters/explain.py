@@ -32,10 +32,10 @@ def explain(group: str, cells: "Sequence[Settings]") -> int:
     redrive dlq explain 3f9a
 
     The command compares them with jobs of the kind that succeeded, or else with other
-    dead letters. It lists the values of payload and headers, the versions, nodes and hours that set
-    the group apart, the clearest first. It leaves out differences that may be chance. Secrets are
-    redacted. With several cells, it compares the jobs of all of them, and the cell is one of the
-    values.
+    dead letters. It lists the values of payload and headers, the versions, nodes and
+    hours that set the group apart, the clearest first. It leaves out differences that
+    may be chance. Secrets are redacted. With several cells, it compares the jobs of all
+    of them, and the cell is one of the values.
     """
     chosen, code = _choose(cells, group)
     if chosen is None:
@@ -63,8 +63,7 @@ def _choose(
     if len({group.fingerprint for group in found}) != 1:
         return None, code
 
-    in_all_cells = sum(group.open for group in found)
-    return found[0]._replace(open=in_all_cells), code
+    return found[0]._replace(open=sum(group.open for group in found)), code
 
 
 def _find(settings: "Settings", name: str) -> comparison.Group | None:

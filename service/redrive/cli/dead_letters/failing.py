@@ -15,8 +15,8 @@ def retry(asked: Asked) -> int:
     redrive dlq retry 3f9a --why 'the provider is back'
     redrive dlq retry 3f9a --rate 10 --why 'the provider is back'
 
-    It is a campaign: three canaries go first, and it stops if too many fail again. To watch it:
-    redrive campaign watch.
+    It is a campaign: three canaries go first, and it stops if too many fail again. To
+    watch it: redrive campaign watch.
     """
     return asked.perform()
 
@@ -29,8 +29,9 @@ def hold(asked: Asked) -> int:
     \b
     redrive dlq hold 3f9a --why 'the provider is down until Monday'
 
-    Jobs that fail for this cause later wait, too. They spend no attempt until you release the
-    group. If the group is resolved in a version, they are tried when all workers run it.
+    Jobs that fail for this cause later wait, too. They spend no attempt until you
+    release the group. If the group is resolved in a version, they are tried when all
+    workers run it.
     """
     return asked.perform()
 

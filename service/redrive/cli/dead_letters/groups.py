@@ -247,8 +247,8 @@ def resolve(asked: Asked) -> int:
     redrive dlq resolve 3f9a --in 1.4.2 --why 'the amount may be null'
     redrive dlq resolve 3f9a --in 1.4.2 --in 1.3.9 --why 'with a backport'
 
-    Deaths in older versions are counted. If the group dies in a version with the fix, it
-    has regressed, and an alert fires. Its open dead letters stay: redrive or dismiss
+    Deaths in older versions are counted. If the group dies in a version with the fix,
+    it has regressed, and an alert fires. Its open dead letters stay: redrive or dismiss
     them.
     """
     return asked.perform()

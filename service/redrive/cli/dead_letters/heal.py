@@ -19,8 +19,8 @@ def heal(conn: Connection) -> None:
     \b
     redrive campaign heal
 
-    After a deploy, workers try the groups whose handler is registered with heal=. This command
-    changes nothing.
+    After a deploy, workers try the groups whose handler is registered with heal=. This
+    command changes nothing.
     """
     listing(
         healing(conn),

@@ -46,15 +46,16 @@ def import_dead_letters(file: IO[bytes], source: str, run: Run) -> None:
     redrive dlq import dead.jsonl --source orders-dlq --why 'sort them out here'
     sidekiq-dead | redrive dlq import - --source sidekiq --yes --why 'we move'
 
-    A line has "kind" and "payload", and may have queue, tenant, headers, idempotency_key,
-    source_id, reason, category, error_class, message, stack, attempts, created_at and died_at.
-    Imported dead letters are grouped, redacted and kept like all others, but the alerts about
-    growth do not count them. Dead letters that were imported from the source before are left
-    out. Lines are imported in chunks of 500. A chunk is imported as a whole or not at all, and
-    an error names the bad line.
+    A line has "kind" and "payload", and may have queue, tenant, headers,
+    idempotency_key, source_id, reason, category, error_class, message, stack, attempts,
+    created_at and died_at. Imported dead letters are grouped, redacted and kept like
+    all others, but the alerts about growth do not count them. Dead letters that were
+    imported from the source before are left out. Lines are imported in chunks of 500. A
+    chunk is imported as a whole or not at all, and an error names the bad line.
 
-    The command shows the dead letters and asks, unless you give --yes. Without a terminal and
-    without --yes it only shows them. docs/moving says how to get lines from other systems.
+    The command shows the dead letters and asks, unless you give --yes. Without a
+    terminal and without --yes it only shows them. docs/moving says how to get lines
+    from other systems.
     """
     check_text("--source", source)
 

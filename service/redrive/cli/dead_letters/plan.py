@@ -32,10 +32,10 @@ def plan_campaign(asked: Asked, tries: int | None) -> int:
     redrive campaign plan --kind invoice.charge --where payload.currency=XAU --rate 5
     redrive campaign plan --group 5f2c --handlers app.jobs:jobs --try 5
 
-    Nothing else changes. With --handlers, the handlers read and check the payloads, and payloads
-    that they refuse are left out. With --try, the handlers also run on some of the dead letters, in
-    a process that cannot open a connection or change a file. A plan is deleted after one day if
-    nobody starts it.
+    Nothing else changes. With --handlers, the handlers read and check the payloads, and
+    payloads that they refuse are left out. With --try, the handlers also run on some of
+    the dead letters, in a process that cannot open a connection or change a file. A
+    plan is deleted after one day if nobody starts it.
     """
     if tries and not asked.orders[0].handlers:
         raise click.UsageError("--try needs --handlers MODULE:ATTRIBUTE")

@@ -47,11 +47,12 @@ def purge(chosen: Filter, older_than: float, run: Run) -> None:
     redrive purge --older-than 30d --dry-run
     redrive purge --kind invoice.charge --state open --older-than 90d --why 'before the migration'
 
-    The command deletes resolved, dismissed and redriven dead letters, with their history. It
-    deletes open ones only with --state open. It also deletes all other data past its retention,
-    which workers do gradually. It shows the number and asks, unless you give --yes. Without a
-    terminal and without --yes it only shows the number. Every option is also an environment
-    variable, for CronJobs: REDRIVE_PURGE_OLDER_THAN, ..., REDRIVE_PURGE_YES=true.
+    The command deletes resolved, dismissed and redriven dead letters, with their
+    history. It deletes open ones only with --state open. It also deletes all other data
+    past its retention, which workers do gradually. It shows the number and asks, unless
+    you give --yes. Without a terminal and without --yes it only shows the number. Every
+    option is also an environment variable, for CronJobs: REDRIVE_PURGE_OLDER_THAN, ...,
+    REDRIVE_PURGE_YES=true.
     """
     with database(run.settings) as conn:
         selected = purgeable(conn, chosen, older_than)

@@ -49,22 +49,23 @@ def redrive_dead_letters(asked: Asked, wait: bool) -> int:
     redrive dlq redrive 17 18 --why 'customer fixed the address'
     redrive dlq redrive --kind invoice.charge --since 2h --rate 5 --why 'provider is back'
 
-    The command plans and starts a campaign. It shows the plan and asks, unless you give --yes.
-    Without a terminal and without --yes it only shows the plan. It ends when every dead letter is
-    processed. If you stop it, or if no worker runs the first jobs, workers drive the campaign later
-    (`redrive campaign`).
+    The command plans and starts a campaign. It shows the plan and asks, unless you give
+    --yes. Without a terminal and without --yes it only shows the plan. It ends when
+    every dead letter is processed. If you stop it, or if no worker runs the first jobs,
+    workers drive the campaign later (`redrive campaign`).
 
-    Some dead letters stay, and the command says why and what to do: their job has succeeded since,
-    they were redriven too often, their payload is invalid, or they are quarantined. A quarantined
-    one is redriven if you give its id. A job whose handler says repeatable=False is redriven only
-    by its id, with --repeat or after you type 'repeat'.
+    Some dead letters stay, and the command says why and what to do: their job has
+    succeeded since, they were redriven too often, their payload is invalid, or they are
+    quarantined. A quarantined one is redriven if you give its id. A job whose handler
+    says repeatable=False is redriven only by its id, with --repeat or after you type
+    'repeat'.
 
     The output names the campaign: `redrive campaign show` says later how the jobs have ended. With
     --wait, the command waits until they have, and says it.
 
-    Exit code 4: the campaign aborted, because too many died again. Every option except --repeat is
-    also an environment variable, for Jobs and CronJobs: REDRIVE_REDRIVE_KIND, ...,
-    REDRIVE_REDRIVE_YES=true.
+    Exit code 4: the campaign aborted, because too many died again. Every option except
+    --repeat is also an environment variable, for Jobs and CronJobs:
+    REDRIVE_REDRIVE_KIND, ..., REDRIVE_REDRIVE_YES=true.
     """
     run = asked.run
     aborted: list[Row] = []

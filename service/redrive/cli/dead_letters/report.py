@@ -80,10 +80,11 @@ def report(  # its options
     redrive dlq report --since 7d
     redrive dlq report --since 7d --format markdown > review.md
 
-    The report of a group is an incident report in Markdown, with redacted payloads. With --since,
-    the report is for a review: what is open, new, old and growing, who owns it, and how redrives
-    went. It has no payloads and no messages of failures. A CronJob can --post it. Each option is also
-    an environment variable: REDRIVE_REPORT_SINCE, ...
+    The report of a group is an incident report in Markdown, with redacted payloads.
+    With --since, the report is for a review: what is open, new, old and growing, who
+    owns it, and how redrives went. It has no payloads and no messages of failures. A
+    CronJob can --post it. Each option is also an environment variable:
+    REDRIVE_REPORT_SINCE, ...
     """
     if group is not None and since is None:
         has_others = wants_json() or is_posted

@@ -182,8 +182,8 @@ def show_job(which: int, conn: Connection) -> None:
     \b
     redrive job show 17
 
-    The job may be live, dead, ended, or known only from the audit log. Secrets in payloads are
-    redacted.
+    The job may be live, dead, ended, or known only from the audit log. Secrets in
+    payloads are redacted.
     """
     found = show(conn, which)
     # Without time to wait, this only reads how the job has ended.
@@ -307,7 +307,8 @@ def reveal_payload(asked: Asked) -> int:
     \b
     redrive job reveal 17 --why 'the bank asks for the account' --yes
 
-    The job may be live, dead, or in the history. The audit log keeps who saw the payload, and why.
+    The job may be live, dead, or in the history. The audit log keeps who saw the
+    payload, and why.
     """
     return asked.perform()
 
@@ -321,10 +322,10 @@ def cancel(asked: Asked) -> int:
     redrive job cancel 17 --why 'the order was withdrawn' --yes
     redrive job cancel --kind report.build --state ready,scheduled --why 'the model is wrong'
 
-    Waiting jobs end at once. A running job is asked to end: `job.cancelled` becomes true, and an
-    async handler is cancelled. A handler that does not end is killed some seconds later. The
-    command shows the jobs and asks, unless you give --yes. Without a terminal and without --yes it
-    only shows them.
+    Waiting jobs end at once. A running job is asked to end: `job.cancelled` becomes
+    true, and an async handler is cancelled. A handler that does not end is killed some
+    seconds later. The command shows the jobs and asks, unless you give --yes. Without a
+    terminal and without --yes it only shows them.
     """
     return asked.perform()
 
@@ -337,8 +338,9 @@ def run_now(asked: Asked) -> int:
     \b
     redrive job now --kind invoice.charge --state retrying --why 'the bank is back'
 
-    A job that waits for another job or on a paused queue keeps waiting. The command shows the jobs
-    and asks, unless you give --yes. Without a terminal and without --yes it only shows them.
+    A job that waits for another job or on a paused queue keeps waiting. The command
+    shows the jobs and asks, unless you give --yes. Without a terminal and without --yes
+    it only shows them.
     """
     return asked.perform()
 
@@ -361,11 +363,12 @@ def wait(which: int, timeout: float, conn: Connection) -> int:
     \b
     redrive job wait 17 --timeout 5m
 
-    Exit code 0: it succeeded. 1: it ended in another way. 2: it did not end in time, or there is
-    no such job. 3: the outcome is unknown. The outcome is unknown if the job ended before this
-    command began, and no result, dead letter or history of it is kept. Then it succeeded, its
-    enqueue was rolled back, or its dead letter was purged. The command prints the return value of
-    the handler while it is kept, with secrets redacted.
+    Exit code 0: it succeeded. 1: it ended in another way. 2: it did not end in time, or
+    there is no such job. 3: the outcome is unknown. The outcome is unknown if the job
+    ended before this command began, and no result, dead letter or history of it is
+    kept. Then it succeeded, its enqueue was rolled back, or its dead letter was purged.
+    The command prints the return value of the handler while it is kept, with secrets
+    redacted.
     """
     ended = control.wait(conn, which, timeout)
     if ended is None:

@@ -51,9 +51,9 @@ def set_limit(asked: Asked) -> int:
     redrive limit set emails --concurrency 20 --why 'the provider allows 20 connections'
     redrive limit set 'customer:*' --concurrency 2 --rate 20/1m --why 'one customer took all'
 
-    NAME is one of a handler's limits=. A name such as customer:* limits each key, and a key can
-    have a limit of its own. An option that you leave out sets no limit. Running jobs continue. The
-    command warns you if no handler has the name yet.
+    NAME is one of a handler's limits=. A name such as customer:* limits each key, and a
+    key can have a limit of its own. An option that you leave out sets no limit. Running
+    jobs continue. The command warns you if no handler has the name yet.
     """
     return asked.perform()
 

@@ -73,8 +73,8 @@ def simulate(since: datetime, settings: Settings) -> None:
     \b
     redrive policy simulate --handlers app.jobs:jobs --since 7d
 
-    This changes nothing. It lists the failures that would be treated differently: the outcome
-    then, and the outcome now.
+    This changes nothing. It lists the failures that would be treated differently: the
+    outcome then, and the outcome now.
     """
     found = _handlers(settings)
     with database(settings) as conn:
@@ -114,8 +114,9 @@ def show(kind: str | None, handlers: str | None) -> None:
     redrive policy show
     redrive policy show invoice.charge --handlers app.jobs:jobs
 
-    Without KIND, it shows the defaults. A wait is random between the two times of its row. The
-    last columns count from the first failure, without the time of the attempts.
+    Without KIND, it shows the defaults. A wait is random between the two times of its
+    row. The last columns count from the first failure, without the time of the
+    attempts.
     """
     shown = Policy() if kind is None else _policy_of(kind, handlers)
     if wants_json():

@@ -194,6 +194,7 @@ def limit_names(wanted: Sequence[tuple[str, Mapping[str, str]]], run: Run) -> in
     \b
     redrive queue limit queues=5000 kinds=20000 --why 'a queue for each tenant'
 
-    A name counts until nobody has used it for the time that `redrive retention` keeps names.
+    A name counts until nobody has used it for the time that `redrive retention` keeps
+    names.
     """
     return set_each(DECLARED["limit-names"], run, wanted)

@@ -70,8 +70,8 @@ def resume(asked: Asked) -> int:
     \b
     redrive schedule resume report.daily --why 'the model is fixed' --yes
 
-    Slots that passed while they were paused are skipped, whatever their catch_up. Shows what it
-    would do, then asks, unless you give --yes.
+    Slots that passed while they were paused are skipped, whatever their catch_up. Shows
+    what it would do, then asks, unless you give --yes.
     """
     return asked.perform()
 
@@ -84,7 +84,7 @@ def run_now(asked: Asked) -> int:
     \b
     redrive schedule now report.daily --why 'the numbers were late'
 
-    Paused schedules run, too. `last at` of a schedule is its last slot, so this does not change it.
-    Shows what it would do, then asks, unless you give --yes.
+    Paused schedules run, too. `last at` of a schedule is its last slot, so this does
+    not change it. Shows what it would do, then asks, unless you give --yes.
     """
     return asked.perform()

@@ -81,9 +81,9 @@ def list_lines(chosen: log.Choice, limit: int, conn: Connection) -> None:
     \b
     redrive audit ls --since 7d --action redrive
 
-    The actor is the name that the user gave. The login is the user's name in Postgres. A redrive, a
-    purge and a re-encryption have two lines: one at the beginning, and one at the end with the
-    result. --json also has the detail.
+    The actor is the name that the user gave. The login is the user's name in Postgres.
+    A redrive, a purge and a re-encryption have two lines: one at the beginning, and one
+    at the end with the result. --json also has the detail.
     """
     found = log.newest(conn, chosen, limit)
 
@@ -118,10 +118,10 @@ def verify(known: log.Seal | None, conn: Connection) -> int:
     \b
     redrive audit verify --known 812:3fa9...
 
-    The seal of each line includes the line before it. So the check finds each line that was
-    changed, added or deleted. A user with all rights could seal all lines again. To find that too,
-    keep the printed seal where such a user cannot reach it, and give it to --known later. Exit code
-    1: something is wrong.
+    The seal of each line includes the line before it. So the check finds each line that
+    was changed, added or deleted. A user with all rights could seal all lines again. To
+    find that too, keep the printed seal where such a user cannot reach it, and give it
+    to --known later. Exit code 1: something is wrong.
     """
     count, fault = log.verify(conn)
     if fault is None and known is not None:

@@ -11,7 +11,7 @@ import click
 import psycopg
 
 from redrive.cli.support.child import in_child
-from redrive.cli.support.connection import trouble_of, wait_for_schema
+from redrive.cli.support.connection import wait_for_schema
 from redrive.cli.support.options import database_option, settings_of_cells
 from redrive.database.connections.address import Address
 from redrive.observability.cells import CellStats
@@ -167,15 +167,8 @@ def _shown(tended: Sequence[_Tended]) -> DatabaseStats | CellStats:
 
 def _fault(tended: Sequence[_Tended]) -> str | None:
     """Return why no database answers; None while there are figures to scrape."""
-    faults: list[str | None] = []
-    for each in tended:
-        link = each.stats.link
-        faults.append(trouble_of(link.failures, link.fault))
-
-    if all(faults):
-        return faults[0]
-
-    return None
+    faults = [each.stats.link.trouble() for each in tended]
+    return faults[0] if all(faults) else None
 
 
 def _tend(tended: _Tended, stop: threading.Event) -> None:

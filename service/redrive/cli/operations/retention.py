@@ -38,8 +38,7 @@ def list_retention(conn: Connection) -> None:
 
 
 def _for_people(row: Row) -> Row:
-    kept = typed(row["seconds"])
-    return row | {"kept": kept, "of": stored.MEANINGS[row["what"]]}
+    return row | {"kept": typed(row["seconds"]), "of": stored.MEANINGS[row["what"]]}
 
 
 @retention.command("set")

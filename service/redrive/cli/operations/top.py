@@ -37,8 +37,8 @@ def top(conn: Connection) -> None:
     redrive top
     watch redrive top
 
-    It shows what is wrong now, the queues in trouble first, with what ended in their last 20
-    minutes, the workers, and the largest groups of failing jobs and dead
+    It shows what is wrong now, the queues in trouble first, with what ended in their
+    last 20 minutes, the workers, and the largest groups of failing jobs and dead
     letters.
     """
     found = read(conn)

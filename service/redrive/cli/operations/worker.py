@@ -12,7 +12,7 @@ import click
 
 from redrive.cli.operations.workers import list_workers
 from redrive.cli.support.child import in_child
-from redrive.cli.support.connection import trouble_of, wait_for_schema
+from redrive.cli.support.connection import wait_for_schema
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.misplaced import refuse_before_subcommand
 from redrive.cli.support.options import database_option, port_option, settings_for
@@ -25,18 +25,12 @@ from redrive.observability.metrics import Exposition, Metrics, exchange_figures
 from redrive.observability.stats import DatabaseStats
 from redrive.observability.tracing import is_asked_for
 from redrive.observability.tracing import set_up as set_up_tracing
-from redrive.worker.health import Health
 from redrive.worker.options import WorkerOptions
-from redrive.worker.supervisor import Supervisor
+from redrive.worker.supervisor import Checks, Supervisor
 from redrive.worker.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from redrive.settings import Settings
-
-LOOP_STALE_SECONDS = 30.0
-
-Checks = dict[str, str | None]
-"""Fault of each part; None = the part works."""
 
 Figures = Callable[[], Iterable[Any]]
 """Source of metrics."""
@@ -92,8 +86,8 @@ def worker(
     redrive worker --handlers app.jobs:jobs --queue mail --slots 32
 
     After SIGTERM or Ctrl-C, the worker claims no more jobs. Running jobs may end within
-    REDRIVE_DRAIN_TIMEOUT. Other jobs are given back without charging an attempt. A second signal
-    gives all of them back at once.
+    REDRIVE_DRAIN_TIMEOUT. Other jobs are given back without charging an attempt. A
+    second signal gives all of them back at once.
     """
     if context.invoked_subcommand is not None:
         refuse_before_subcommand(context)
@@ -205,10 +199,10 @@ def _serve(
 ) -> None:
     """Serve probes and scrapes from separate threads."""
     sources = [
-        process.of_runners(supervisor.runner_memory),
+        process.of_runners(supervisor.runners.memory),
         exchange_figures(
-            lambda: supervisor.exchange_age(time.monotonic()),
-            supervisor.slowness.factor,
+            lambda: supervisor.database.exchange_age(time.monotonic()),
+            supervisor.database.slowness.factor,
         ),
     ]
     if start.database_metrics:
@@ -218,8 +212,8 @@ def _serve(
     serve(
         start.http_port,
         exposition.registry,
-        live=lambda: _live(supervisor.health(time.monotonic())),
-        ready=lambda: _ready(supervisor.health(time.monotonic())) | also_ready(),
+        live=lambda: supervisor.live(time.monotonic()),
+        ready=lambda: supervisor.ready(time.monotonic()) | also_ready(),
     )
 
 
@@ -252,33 +246,3 @@ def _options(
         source_lines=settings.source_lines,
         listen=settings.listen_address(),
     )
-
-
-def _live(health: Health) -> Checks:
-    """Return the checks of liveness.
-
-    They fail only on faults that a restart mends, never because of the database.
-    """
-    fault: str | None = None
-    seconds = health.loop_seconds
-    if seconds > LOOP_STALE_SECONDS:
-        fault = f"stood still for {seconds:.0f} s"
-
-    return {"loop": fault}
-
-
-def _ready(health: Health) -> Checks:
-    """Return the checks of readiness, by part."""
-    is_beating = health.heartbeat_thread_seconds < LOOP_STALE_SECONDS
-    late = "no heartbeat was confirmed within its ttl"
-
-    return _live(health) | {
-        "database": trouble_of(health.database_failures, health.database_fault),
-        "exchange": health.exchange,
-        "runners": health.runners
-        or (None if health.has_ready_runner else "no runner is ready"),
-        "heartbeat": None if health.beat_in_time else late,
-        "heartbeat thread": None if is_beating else "stood still",
-        "maintenance": health.maintenance,
-        "draining": "the worker is stopping" if health.is_draining else None,
-    }

@@ -36,7 +36,8 @@ KINDS_SHOWN = 3
 def list_workers(cells: "Sequence[Settings]") -> int:
     """List the workers, and when each was last seen.
 
-    Each is working, draining, silent for longer than its REDRIVE_HEARTBEAT_TTL, or lost.
+    Each is working, draining, silent for longer than its REDRIVE_HEARTBEAT_TTL, or
+    lost.
 
     \b
     redrive worker ls

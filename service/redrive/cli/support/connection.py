@@ -233,11 +233,3 @@ def refused(error: psycopg.Error) -> str:
         return message
 
     return f"the database refused: {message} ({error.sqlstate})"
-
-
-def trouble_of(failures: int, fault: str | None) -> str | None:
-    """Return the text of /readyz about a database link; None if it works."""
-    if not failures:
-        return None
-    reason = f": {fault}" if fault else ""
-    return f"{failures} calls failed in a row{reason}"

@@ -96,8 +96,7 @@ def filter_options(
             wanted = {name: given.pop(name) for name in criteria}
             wanted["ids"] = (*given.pop("arguments", ()), *wanted["ids"])
 
-            values = _values(wanted, criteria, states)
-            return command(chosen=of(**values), **given)
+            return command(chosen=of(**_values(wanted, criteria, states)), **given)
 
         return with_options(options, choose)
 

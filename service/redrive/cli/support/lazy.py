@@ -1,8 +1,8 @@
 """Commands that are imported when they are used, of the core and of the extras.
 
 A command of the core is in the table of `redrive.cli.main`. One of an extra is an entry
-point of the group `redrive.commands`, so that nothing here imports an extra. Its name is
-what a person types: `console`, or `job replay`.
+point of the group `redrive.commands`, so that nothing here imports an extra. Its name
+is what a person types: `console`, or `job replay`.
 """
 
 import ast

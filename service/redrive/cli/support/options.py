@@ -330,10 +330,7 @@ def reveal_options(command: Command) -> Command:
         if why is not None and not reveal:
             raise click.UsageError("--why is for --reveal, which is missing")
 
-        chosen = None
-        if reveal:
-            chosen = Reveal(require_why(why), yes)
-
+        chosen = Reveal(require_why(why), yes) if reveal else None
         return command(reveal=chosen, **options)
 
     shown = click.option(

@@ -73,8 +73,7 @@ def emit(value: Any) -> None:
     if cell is not None and isinstance(value, dict):
         value = {"cell": cell} | cast("Row", value)
 
-    encoded = msgspec.json.encode(value, enc_hook=str)
-    click.echo(escaped(encoded.decode()))
+    click.echo(escaped(msgspec.json.encode(value, enc_hook=str).decode()))
 
 
 def emit_each(rows: Iterable[Any]) -> None:

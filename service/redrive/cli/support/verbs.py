@@ -1,8 +1,9 @@
 """Commands of verbs: what one would do, the consent, the change and what it says.
 
-A verb declares its selection, its inputs and its words. Each of these commands shows the
-preview and asks, unless the user gave --yes. Without a terminal and without --yes it only
-shows the preview, and exits with 0. --why is needed to act, and not for a preview.
+A verb declares its selection, its inputs and its words. Each of these commands shows
+the preview and asks, unless the user gave --yes. Without a terminal and without --yes
+it only shows the preview, and exits with 0. --why is needed to act, and not for a
+preview.
 """
 
 import functools

@@ -347,10 +347,10 @@ class _OwnCursor(psycopg.Cursor[Any]):
 def connect(url: str, *, name: str = "redrive", **settings: str) -> OwnConnection:
     """Open an autocommit connection that also works behind a transaction pooler.
 
-    This includes PgBouncer in transaction mode, because every pooler keeps these startup
-    parameters separate for each client. No statement is prepared: a pooler's session is
-    shared, and our functions cache their own plans. `hold` prepares the most frequent
-    statements.
+    This includes PgBouncer in transaction mode, because every pooler keeps these
+    startup parameters separate for each client. No statement is prepared: a pooler's
+    session is shared, and our functions cache their own plans. `hold` prepares the most
+    frequent statements.
 
     Args:
         url: URL or conninfo.

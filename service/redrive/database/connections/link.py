@@ -96,8 +96,8 @@ class Link:
     """One connection that is opened on first use, and again after it was lost.
 
     A Watchdog limits every call. The class is not thread-safe: use one link per thread.
-    Only `shut`, `server_answered`, and the methods that a GuestLink calls, may be called
-    from another thread.
+    Only `shut`, `server_answered`, and the methods that a GuestLink calls, may be
+    called from another thread.
 
     Args:
         where: address of the database.
@@ -177,6 +177,13 @@ class Link:
         self.fault = str(error) if isinstance(error, CannotLogIn) else None
         self._backoff.failed(time.monotonic())
         self.close()
+
+    def trouble(self) -> str | None:
+        """Return the text of /readyz about this link; None if it works."""
+        if not self.failures:
+            return None
+        reason = f": {self.fault}" if self.fault else ""
+        return f"{self.failures} calls failed in a row{reason}"
 
     def server_answered(self, at: float) -> None:
         """Note that the server answered another link, so that this one retries."""

@@ -1,7 +1,7 @@
 """Arguments of the tools. Their JSON schemas are made from these classes.
 
-An agent chooses the values, so each is bounded. No field compares a value with a payload:
-the number of matches would then reveal the payload.
+An agent chooses the values, so each is bounded. No field compares a value with a
+payload: the number of matches would then reveal the payload.
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ class Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class ListGroups(Arguments):
     """List the causes of failing jobs and dead letters, the largest first.
 
-    `failing` counts live jobs that have failed and are retried, and `open` dead letters.
-    `now` tells what share of attempts fails. `versions` tells in which versions it
-    happened, and since when.
+    `failing` counts live jobs that have failed and are retried, and `open` dead
+    letters. `now` tells what share of attempts fails. `versions` tells in which
+    versions it happened, and since when.
     """
 
     kind: Text | None = None
@@ -98,7 +98,8 @@ class ProposeCampaign(Arguments):
 class Operation(msgspec.Struct, forbid_unknown_fields=True):
     """An operation of a JSON Patch (RFC 6902).
 
-    The other operations compare or copy values of the payload, and so could reveal them.
+    The other operations compare or copy values of the payload, and so could reveal
+    them.
     """
 
     op: Literal["add", "remove", "replace"]

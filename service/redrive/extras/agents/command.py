@@ -39,9 +39,10 @@ def mcp(over_http: bool, settings: "Settings") -> None:
     \b
     claude mcp add redrive -- redrive mcp
 
-    Agents see redacted data, and can start, change or reveal nothing. A person starts what they
-    propose: redrive proposal ls. The audit log has each call. Over HTTP, each request needs a
-    token of the console. docs/agents.md says which database login to use.
+    Agents see redacted data, and can start, change or reveal nothing. A person starts
+    what they propose: redrive proposal ls. The audit log has each call. Over HTTP, each
+    request needs a token of the console. docs/agents.md says which database login to
+    use.
     """
     set_up(settings.log_format, settings.log_level)
     from redrive.extras.agents import server  # noqa: PLC0415 # an extra

@@ -52,8 +52,9 @@ def console(cells: Sequence[Settings], demo: bool) -> None:
     redrive console --demo
 
     The console can do only what the database logins of its roles can do:
-    REDRIVE_CONSOLE_VIEWER_URL and so on. docs/console.md says how users sign in. --demo uses the
-    database of REDRIVE_DATABASE_URL. With REDRIVE_DATABASES, one console shows all cells.
+    REDRIVE_CONSOLE_VIEWER_URL and so on. docs/console.md says how users sign in. --demo
+    uses the database of REDRIVE_DATABASE_URL. With REDRIVE_DATABASES, one console shows
+    all cells.
     """
     settings = cells[0]
     set_up(settings.log_format, settings.log_level)

@@ -1,9 +1,8 @@
 """Server-sent events: updates of one page until its subject ends or access is lost.
 
-Each update reads the database, so all replicas send the same. A stream reads for at most
-a tenth of the time. A user who signed out
-gets no more updates. A stream lasts one minute; then the browser reconnects with its
-current cookie.
+Each update reads the database, so all replicas send the same. A stream reads for at
+most a tenth of the time. A user who signed out gets no more updates. A stream lasts one
+minute; then the browser reconnects with its current cookie.
 """
 
 import asyncio

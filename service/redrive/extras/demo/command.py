@@ -44,8 +44,8 @@ def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> No
     \b
     redrive demo --observe
 
-    The demo runs on this machine, with its own Postgres, mail server and worker. It needs no
-    settings and leaves nothing behind.
+    The demo runs on this machine, with its own Postgres, mail server and worker. It
+    needs no settings and leaves nothing behind.
     """
     if ctx.invoked_subcommand is None:
         ctx.exit(_run(once=once, home=home, observe=observe))

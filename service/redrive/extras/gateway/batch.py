@@ -2,7 +2,8 @@
 
 A message with an id is imported once. A message without one is known by its content. If
 an equal one was imported before, and the broker says that it delivered this one before,
-it may be a duplicate. It is imported and counted, because the other choice might lose it.
+it may be a duplicate. It is imported and counted, because the other choice might lose
+it.
 """
 
 import logging

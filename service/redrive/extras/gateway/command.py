@@ -81,10 +81,11 @@ def gateway(
     redrive gateway --sources gateway.yaml --dry-run
     redrive gateway --sources gateway.yaml
 
-    A message is acknowledged there only after its dead letter is committed here. Dead letters of
-    the source NAME have the kind rabbitmq.NAME or sqs.NAME. A redrive sends the message to the queue
-    where it died, and succeeds if it does not come back dead in time. The command runs until SIGTERM.
-    With --dry-run, messages return to their queue, marked as redelivered.
+    A message is acknowledged there only after its dead letter is committed here. Dead
+    letters of the source NAME have the kind rabbitmq.NAME or sqs.NAME. A redrive sends
+    the message to the queue where it died, and succeeds if it does not come back dead
+    in time. The command runs until SIGTERM. With --dry-run, messages return to their
+    queue, marked as redelivered.
     """
     if context.invoked_subcommand is not None:
         refuse_before_subcommand(context)

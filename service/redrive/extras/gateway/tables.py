@@ -1,9 +1,9 @@
 """Tables of headers that pika cannot read, or that a dead letter cannot hold.
 
-Any publisher may write such a table. An error of pika ends the connection, and the broker
-delivers the message again, so that one message would stop the intake for good. Its
-headers are kept as bytes instead. Pika reads a float as a whole number, and writes none,
-so floats are read and written here.
+Any publisher may write such a table. An error of pika ends the connection, and the
+broker delivers the message again, so that one message would stop the intake for good.
+Its headers are kept as bytes instead. Pika reads a float as a whole number, and writes
+none, so floats are read and written here.
 """
 
 import struct

@@ -17,8 +17,9 @@ COLUMNS = ("action", "what", "proposed_by", "created_at", "start", "why")
 def proposal() -> None:
     """Start or reject what agents propose.
 
-    An agent that is connected through redrive mcp cannot change anything. It proposes a redrive,
-    an edit, a mute, or a change of failing jobs. If nobody starts a proposal within a day, it expires.
+    An agent that is connected through redrive mcp cannot change anything. It proposes a
+    redrive, an edit, a mute, or a change of failing jobs. If nobody starts a proposal
+    within a day, it expires.
     """
 
 
@@ -54,8 +55,8 @@ def start(asked: Asked) -> int:
     \b
     redrive proposal start 7 --why 'the importer wrote EURO'
 
-    The command shows the changes and asks. Only payloads that are as the agent saw them are
-    edited. To start a proposed redrive, type redrive campaign start.
+    The command shows the changes and asks. Only payloads that are as the agent saw them
+    are edited. To start a proposed redrive, type redrive campaign start.
     """
     return asked.perform()
 

@@ -1,7 +1,8 @@
 """Proposals of agents, which take effect only when a person starts them.
 
-A proposed redrive is a planned campaign with `proposed_by`. The database keeps the others
-for a person to start within a day: edits, mutes, and changes of a group's failing jobs.
+A proposed redrive is a planned campaign with `proposed_by`. The database keeps the
+others for a person to start within a day: edits, mutes, and changes of a group's
+failing jobs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -29,9 +29,9 @@ def quickstart(directory: Path, force: bool) -> None:
     \b
     redrive quickstart orders
 
-    The project also has a compose file, a Dockerfile and values of the chart. `make -C orders demo`
-    shows jobs that die, are explained and are redriven. It brings its own Postgres and needs
-    nothing else.
+    The project also has a compose file, a Dockerfile and values of the chart. `make -C
+    orders demo` shows jobs that die, are explained and are redriven. It brings its own
+    Postgres and needs nothing else.
     """
     if not force and directory.exists() and any(directory.iterdir()):
         raise click.BadParameter(

@@ -39,9 +39,10 @@ def reencrypt(rate: float | None, why: str, dry_run: bool, settings: Settings) -
     \b
     redrive reencrypt --why 'yearly rotation'
 
-    The command rewrites data that another key encrypted, and data that is not encrypted. Workers
-    may run meanwhile. You can stop it and start it again. It shows how many rows each key still
-    has. You can remove a key that has no rows from the keyring.
+    The command rewrites data that another key encrypted, and data that is not
+    encrypted. Workers may run meanwhile. You can stop it and start it again. It shows
+    how many rows each key still has. You can remove a key that has no rows from the
+    keyring.
     """
     keyring = _keyring()
     with database(settings) as conn:

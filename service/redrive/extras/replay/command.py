@@ -119,10 +119,11 @@ def replay(
     redrive job replay --bundle letter.json --handlers app.jobs:jobs
 
     The handler gets the payload, headers, checkpoint, attempt number, time and random
-    seed of that attempt, and the command says whether it fails at the same line. It runs
-    in a sandbox without network and without changes to files; --allow opens one address.
-    Nothing is settled, and the job stays as it is. Secrets are redacted, unless you give --reveal and --why. Exit
-    code: 0 if the handler returned or a test was written, else 1.
+    seed of that attempt, and the command says whether it fails at the same line. It
+    runs in a sandbox without network and without changes to files; --allow opens one
+    address. Nothing is settled, and the job stays as it is. Secrets are redacted,
+    unless you give --reveal and --why. Exit code: 0 if the handler returned or a test
+    was written, else 1.
     """
     from redrive.extras.replay.bundle import with_payload  # noqa: PLC0415 # slow
 

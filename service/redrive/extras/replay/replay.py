@@ -19,7 +19,7 @@ from redrive.extras.replay.process import (
 )
 from redrive.extras.replay.scene import SCENE, SEARCH_SECONDS, Request, Result, perform
 from redrive.handlers import load
-from redrive.worker.processes.crash import Crash
+from redrive.worker.crash import Crash
 from redrive.worker.run.process import WITHHELD
 
 SLACK_SECONDS = SEARCH_SECONDS + 5.0

@@ -14,7 +14,7 @@ from redrive.extras.replay.process import (
     ConfinedProcess,
 )
 from redrive.worker.channel import Channel
-from redrive.worker.processes.crash import Crash
+from redrive.worker.crash import Crash
 from redrive.worker.processes.start import RUNNER
 from redrive.worker.protocol import (
     Checkpoint,

@@ -13,7 +13,7 @@ from redrive.rules.attempts.failure import made_up
 from redrive.rules.model import Category
 from redrive.rules.rows import Fields
 from redrive.signals import seconds
-from redrive.worker.processes.crash import Crash
+from redrive.worker.crash import Crash
 from redrive.worker.protocol import Report, Work
 
 MAX_SECONDS = 10.0

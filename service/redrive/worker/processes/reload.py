@@ -7,7 +7,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from redrive.handlers import search_working_directory
@@ -55,22 +56,23 @@ class CodeWatch:
             rust_timeout=round(LOOK_SECONDS * 1000),
             yield_on_timeout=True,
         )
-        seen = {path for _, path in next(looks, ())}  # from here on it misses nothing
-        self._tell(seen | {path for path, _ in self._saved() ^ self._loaded})
+        first = next(looks, ())  # from here on it misses nothing
+        self._tell(self._saved() ^ self._loaded)
 
-        for changes in looks:
-            self._tell({path for _, path in changes})
+        for changes in chain([first], looks):
+            self._tell((path, 0) for _, path in changes)
 
     def _look(self) -> None:
         """Compare the files with the last look, again and again."""
         before = self._loaded
         while True:
             saved = self._saved()
-            self._tell({path for path, _ in saved ^ before})
+            self._tell(saved ^ before)
             before = saved
             time.sleep(LOOK_SECONDS)
 
-    def _tell(self, paths: Collection[str]) -> None:
+    def _tell(self, changed: Iterable[tuple[str, int]]) -> None:
+        paths = {path for path, _ in changed}
         if paths:
             self._changed.extend(paths)
             self._wake()

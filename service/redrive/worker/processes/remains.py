@@ -1,13 +1,12 @@
 """Jobs that a dead runner leaves behind."""
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from redrive.worker.held import ClaimedJob
 from redrive.worker.processes.runner_process import RunnerProcess
 
 
-@dataclass(slots=True)
-class Remains:
+class Remains(NamedTuple):
     """Jobs of a dead runner, by how far they had come.
 
     Attributes:
@@ -17,10 +16,10 @@ class Remains:
         waiting: they had not started.
     """
 
-    running: list[ClaimedJob] = field(default_factory=list[ClaimedJob])
-    completed: list[ClaimedJob] = field(default_factory=list[ClaimedJob])
-    failed: list[ClaimedJob] = field(default_factory=list[ClaimedJob])
-    waiting: list[ClaimedJob] = field(default_factory=list[ClaimedJob])
+    running: list[ClaimedJob]
+    completed: list[ClaimedJob]
+    failed: list[ClaimedJob]
+    waiting: list[ClaimedJob]
 
 
 def remains_of(runner: RunnerProcess) -> Remains:
@@ -28,7 +27,7 @@ def remains_of(runner: RunnerProcess) -> Remains:
     taken = runner.shared.taken
     completed = runner.shared.completed()
     on_slots = {(each.id, each.deliveries) for each in runner.shared.running()}
-    remains = Remains()
+    remains = Remains([], [], [], [])
 
     for held in runner.held:
         key = held.key

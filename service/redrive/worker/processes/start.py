@@ -24,8 +24,14 @@ class RunnerOptions:
     """Options of runners, and their number.
 
     Attributes:
+        handlers: the registry, as `module:attribute`; empty = none.
+        targets: the path of the file of HTTP targets; empty = none.
+        slots: of each runner.
         memory_limit: in bytes, 0 = none.
+        where: details of this worker that are kept with every failure.
         environment: names of the variables that they get, as `handed_over` takes them.
+        samples: True if runners sample jobs that succeed.
+        source_lines: lines of source to keep of each frame of the application.
         reload: the code may change while they run, and may be broken for a while.
     """
 
@@ -72,9 +78,8 @@ def _start_process(
     options: RunnerOptions, fd: int, shared: SharedState
 ) -> subprocess.Popen[bytes]:
     """Start a process with the arguments of `runner.process.main`."""
-    numbers = fd, shared.fd, shared.slots, os.getpid()
     arguments = (
-        *map(str, numbers),
+        *map(str, (fd, shared.fd, shared.slots, os.getpid())),
         options.handlers,
         options.targets,
         msgspec.json.encode(dict(options.where)).decode(),

@@ -331,10 +331,13 @@ class Attempt:
         result = result_of(self.work.kind, returned) if keep > 0 else None
 
         if result is not None:
-            text = sealed_note(
-                self.services.keyring, note=result, what="result", key=self.key
+            self.returned = Returned(
+                *self.key,
+                sealed_note(
+                    self.services.keyring, note=result, what="result", key=self.key
+                ),
+                keep,
             )
-            self.returned = Returned(*self.key, text, keep)
 
     def cancel_if_overdue(self, now: float) -> None:
         """Cancel the handler once its time is over, one time."""

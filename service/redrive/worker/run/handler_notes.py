@@ -41,8 +41,12 @@ class HandlerNotes(Notes):
 
     def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:
         """Return a row of `Progress`, without secrets, sealed if failures are."""
-        note = {"text": scrub(text, self._attempt.secrets())}
-        sealed = sealed_note(self._services.keyring, note, "progress", self.key)
+        sealed = sealed_note(
+            self._services.keyring,
+            {"text": scrub(text, self._attempt.secrets())},
+            "progress",
+            self.key,
+        )
         return (*self.key, share, sealed)
 
     def checkpoint(self, data: str) -> "Future[bool]":
@@ -52,9 +56,9 @@ class HandlerNotes(Notes):
         """
         self._attempt.is_noting = True
         note = {"data": msgspec.Raw(data.encode())}
-        sealed = sealed_note(self._services.keyring, note, "checkpoint", self.key)
-
-        return self._services.notes.checkpoint(self.key, sealed)
+        return self._services.notes.checkpoint(
+            self.key, sealed_note(self._services.keyring, note, "checkpoint", self.key)
+        )
 
     def side_effect(self, what: str, detail: dict[str, Any]) -> None:
         """Send a side effect that the handler reports, without secrets."""

@@ -1,8 +1,9 @@
 """Tasks and threads that a job starts, and does not end.
 
 A task factory notes which tasks a job starts. Threads have no such hook, so they are
-counted. Libraries start tasks and threads that serve later jobs too, such as a connection
-pool. So only tasks and threads that run the application's own code are leftovers.
+counted. Libraries start tasks and threads that serve later jobs too, such as a
+connection pool. So only tasks and threads that run the application's own code are
+leftovers.
 """
 
 import asyncio

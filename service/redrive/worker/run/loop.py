@@ -382,8 +382,9 @@ class Runner:
 
     def _died(self, work: Work, settlement: DeadLetter) -> None:
         reason = str(settlement.reason)
-        failure = settlement.failure.record()
-        self._services.hooks.died(work.id, work.kind, work.attempt, reason, failure)
+        self._services.hooks.died(
+            work.id, work.kind, work.attempt, reason, settlement.failure.record()
+        )
 
 
 def _hello(handlers: Handlers) -> Hello:

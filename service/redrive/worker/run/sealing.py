@@ -23,8 +23,9 @@ def opened_work(keyring: Keyring | None, work: Work, queue: str) -> Work:
     """Return a job with its payload decrypted."""
     extras = read_extras(work.extras)
     keys = extras.tenant, extras.idempotency_key, extras.ordering_key
-    whose = Whose(work.kind, queue, *keys)
-    payload = open_payload(keyring, work.payload, whose, extras.headers)
+    payload = open_payload(
+        keyring, work.payload, Whose(work.kind, queue, *keys), extras.headers
+    )
 
     return msgspec.structs.replace(work, payload=payload.decode())
 

@@ -9,10 +9,12 @@ from redrive.worker.run.attempt import Attempt
 async def run_traced(attempt: Attempt, tracing: Tracing) -> NotComplete | None:
     """Run an attempt in a span. If its trace is kept, the attempt knows it."""
     work = attempt.work
-    headers = read_extras(work.extras).headers
-
     with tracing.process(
-        attempt.queue, work.kind, work.id, work.attempt, headers
+        attempt.queue,
+        work.kind,
+        work.id,
+        work.attempt,
+        read_extras(work.extras).headers,
     ) as span:
         attempt.traceparent = traceparent(span)
         settlement = await attempt.run()

@@ -160,8 +160,9 @@ class Apart:
 
         self._abandoned -= _keys(free)
         self._pending.set_aside(locked)
-        stale = self._pending.done(free, claims, answer.completed, answer.settled)
-        self._identity.clear_suspicion(stale)
+        self._identity.clear_suspicion(
+            self._pending.done(free, claims, answer.completed, answer.settled)
+        )
 
         return bool(free)
 

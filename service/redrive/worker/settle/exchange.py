@@ -226,8 +226,12 @@ class Exchange:
                 self._side_effects.send(conn, now)
                 # From here on, a failure may hide claimed jobs; see `_is_unread`.
                 asked = conn if request else None
-                columns = settlements.columns(claims, self._identity.me)
-                answer, cost = _timed_exchange(conn, columns, request, meanwhile)
+                answer, cost = _timed_exchange(
+                    conn,
+                    settlements.columns(claims, self._identity.me),
+                    request,
+                    meanwhile,
+                )
         except psycopg.Error as error:
             self._failed("exchange", error, settlements, asked)
             return []
@@ -253,10 +257,9 @@ class Exchange:
         cost: float,
     ) -> None:
         self._telemetry.settled(settlements.held(), cost)
-        stale = self._pending.done(
-            settlements, claims, answer.completed, answer.settled
+        self._identity.clear_suspicion(
+            self._pending.done(settlements, claims, answer.completed, answer.settled)
         )
-        self._identity.clear_suspicion(stale)
         if answer.claim_error is None:
             self._note_answer()
 

@@ -5,9 +5,9 @@ heartbeat arrives in time, other workers may take the jobs of this one. Then it 
 its runners until the database says if they did.
 
 Between two heartbeats, it waits for notifications, if few workers come before it.
-Postgres wakes every session that listens for every notification. So 1,000 sessions would
-cost it a tenth of a second each time. If there is a URL of its own for notifications, the
-thread `listener` waits for them there.
+Postgres wakes every session that listens for every notification. So 1,000 sessions
+would cost it a tenth of a second each time. If there is a URL of its own for
+notifications, the thread `listener` waits for them there.
 """
 
 import random

@@ -1,8 +1,8 @@
 """Listener for NOTIFY on a shared connection: a hint that jobs may be due.
 
-Polling never stops, so a lost notification costs a few seconds of latency only. A LISTEN
-connection can be lost without a sign; the next statement on it finds that. Through a
-pooler the session is shared, so the worker does not listen.
+Polling never stops, so a lost notification costs a few seconds of latency only. A
+LISTEN connection can be lost without a sign; the next statement on it finds that.
+Through a pooler the session is shared, so the worker does not listen.
 
 Every user of the database can notify as often as they like. So a payload that is not a
 number counts as nothing. A flood wakes a worker no more often than REST_SECONDS allow,

@@ -54,6 +54,9 @@ STANDSTILL_SECONDS = 60.0
 UNWELL_SECONDS = 300.0
 """How long a chore that jobs wait for may fail before this worker is not ready."""
 
+MAX_SAMPLES = 100
+"""Sampled jobs that wait to be offered; later ones replace the oldest."""
+
 PUT_OFF_SECONDS = 10.0
 """Delay before this worker retries a failed chore: others get their turn."""
 
@@ -134,7 +137,7 @@ class Maintenance:
     on_cancelled: Callable[[Sequence[int]], None]
     progress: ProgressBook = field(default_factory=ProgressBook)
     schedules: Schedules = field(default_factory=lambda: Schedules(""))
-    samples: deque[Sampled] = field(default_factory=deque[Sampled])
+    samples: deque[Sampled] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     is_caretaker: Callable[[], bool] = lambda: True
     has_jobs: Callable[[], bool] = lambda: True
     _ticked_at: float = field(default_factory=time.monotonic, init=False)

@@ -16,5 +16,7 @@ FIX = "declare a handler in the registry that REDRIVE_HANDLERS names, or start a
 def warn(conn: store.Connection) -> None:
     """Warn of each such kind; kinds with the most jobs come first."""
     for found in unhandled(conn)[:MAX_KINDS]:
-        fields = {**found._asdict(), "handled": found.handled[:MAX_KINDS], "fix": FIX}
-        logger.warning("no live worker handles this kind", extra=fields)
+        logger.warning(
+            "no live worker handles this kind",
+            extra={**found._asdict(), "handled": found.handled[:MAX_KINDS], "fix": FIX},
+        )

@@ -128,7 +128,8 @@ def _queues(values: Row) -> set[str]:
 def _history(conn: Connection, group: Row, span: Span, queues: set[str]) -> Row:
     """Return the curve of a group, the changes around it, and what was tried."""
     name = group["group"]
-    marks = marks_of(conn, span, kind=group["kind"], queues=queues)
+    kind = group["kind"]
+    marks = marks_of(conn, span, kind=kind, queues=queues)
     deaths = figures.deaths(conn, groups=[name], steps=span.period, most=MOST_OF_A_STEP)
     sentence, change = sentence_before(conn, group, queues)
     failures = replace(

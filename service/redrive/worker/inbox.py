@@ -2,16 +2,13 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable
 from typing import assert_never
 
 from redrive.rules.attempts.settlement import Release
+from redrive.worker.database_side import DatabaseSide
 from redrive.worker.drain import Drain
 from redrive.worker.held import ClaimedJob
-from redrive.worker.processes.breakers import Breakers
-from redrive.worker.processes.capacity import Capacity
-from redrive.worker.processes.dispatch import Dispatch
 from redrive.worker.processes.remains import remains_of
 from redrive.worker.processes.runner_process import RunnerProcess
 from redrive.worker.protocol import (
@@ -30,8 +27,7 @@ from redrive.worker.protocol import (
     Unstarted,
     Up,
 )
-from redrive.worker.settle.exchange import Exchange
-from redrive.worker.upkeep.progress import ProgressBook
+from redrive.worker.runner_side import RunnerSide
 
 logger = logging.getLogger("redrive.worker")
 
@@ -39,23 +35,14 @@ logger = logging.getLogger("redrive.worker")
 class Inbox:
     """Receives messages of runners, and passes on what they say about jobs."""
 
-    def __init__(  # noqa: PLR0913 # whom it tells
-        self,
-        capacity: Capacity,
-        dispatch: Dispatch,
-        breakers: Breakers,
-        exchange: Exchange,
-        drain: Drain,
-        progress: ProgressBook,
-        samples: deque[Sampled],
+    def __init__(
+        self, runners: RunnerSide, database: DatabaseSide, drain: Drain
     ) -> None:
-        self._capacity = capacity
-        self._dispatch = dispatch
-        self._breakers = breakers
-        self._exchange = exchange
+        self._runners = runners
+        self._breakers = runners.breakers
+        self._maintenance = database.maintenance
+        self._exchange = database.exchange
         self._drain = drain
-        self._progress = progress
-        self._samples = samples
 
     def handle(self, runner: RunnerProcess, message: Up) -> Hello | None:
         """Act on a message. Returns the first one of a runner, its Hello."""
@@ -90,7 +77,7 @@ class Inbox:
                 self._breakers.observed(name, succeeded=succeeded)
 
             case Sampled():
-                self._samples.append(message)
+                self._maintenance.samples.append(message)
 
             case Hello():
                 runner.greeted()
@@ -109,7 +96,7 @@ class Inbox:
     ) -> None:
         """Take completed jobs: (id, deliveries, seconds), and the trace of one."""
         finished = runner.held.take_completed(rows)
-        self._capacity.measure(runner, time.monotonic())
+        self._runners.capacity.measure(runner, time.monotonic())
 
         if self._breakers.is_used:
             for held, _ in finished:
@@ -132,7 +119,7 @@ class Inbox:
         if self._drain.is_on:
             self._exchange.settle(held, Release("shutdown"))
         else:
-            self._dispatch.take_back(held)
+            self._runners.dispatch.take_back(held)
 
     def _note(
         self, runner: RunnerProcess, message: Checkpoint | Progress | Returned
@@ -145,7 +132,7 @@ class Inbox:
             case Progress(rows=rows):
                 for job, deliveries, share, detail in rows:
                     if (held := runner.held.find(job, deliveries)) is not None:
-                        self._progress.note(held, share, detail)
+                        self._maintenance.progress.note(held, share, detail)
 
             case Returned(id=job, deliveries=deliveries):
                 if (held := runner.held.find(job, deliveries)) is not None:

@@ -19,13 +19,13 @@ from redrive.rules.attempts.settlement import Cancel, DeadLetter, NotComplete, R
 from redrive.rules.model import Category, Claimed, Failure
 from redrive.worker.drain import Drain
 from redrive.worker.held import ClaimedJob
+from redrive.worker.inbox import Inbox
 from redrive.worker.kinds import KnownKinds
-from redrive.worker.processes.inbox import Inbox
 from redrive.worker.processes.oom import OomWatch
-from redrive.worker.processes.pool import RunnerPool
 from redrive.worker.processes.remains import Remains, remains_of
 from redrive.worker.processes.runner_process import RunnerProcess
 from redrive.worker.protocol import Died, claimed_of, read_extras, report_of
+from redrive.worker.runner_side import RunnerSide
 from redrive.worker.settle.exchange import Exchange
 from redrive.worker.telemetry import Telemetry
 
@@ -83,16 +83,15 @@ class Crashes:
 
     def __init__(  # noqa: PLR0913 # the jobs of a dead runner go every way there is
         self,
-        pool: RunnerPool,
-        kinds: KnownKinds,
+        runners: RunnerSide,
         inbox: Inbox,
         exchange: Exchange,
         drain: Drain,
         telemetry: Telemetry,
         where: Mapping[str, str],
     ) -> None:
-        self._pool = pool
-        self._kinds = kinds
+        self._pool = runners.pool
+        self._kinds = runners.kinds
         self._inbox = inbox
         self._exchange = exchange
         self._drain = drain
