@@ -102,13 +102,12 @@ def _connections(conn: Connection, health: Health) -> Finding:
 
     fullest = max(health.connections, key=_use)
     text = f"{fullest.used} of {fullest.available} of the {fullest.scope} are used"
-    if _use(fullest) <= USED_CONNECTIONS:
-        return Finding("connections", ok=True, text=text)
+    is_fine = _use(fullest) <= USED_CONNECTIONS
+    if not is_fine:
+        groups = "; ".join(map(_group, records(conn, _Sessions, _SESSIONS)))
+        text += f"; most: {groups}; close some, or raise the limit"
 
-    groups = "; ".join(map(_group, records(conn, _Sessions, _SESSIONS)))
-    text += f"; most: {groups}; close some, or raise the limit"
-
-    return Finding("connections", ok=False, text=text)
+    return Finding("connections", ok=is_fine, text=text)
 
 
 def _use(connections: Connections) -> float:
