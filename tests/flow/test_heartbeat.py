@@ -115,7 +115,7 @@ def test_a_chore_that_raises_any_exception_ends_no_other(
     def unreadable(_: object) -> bool:
         raise ValueError
 
-    monkeypatch.setattr(maintenance.campaign, "drive_all", unreadable)
+    monkeypatch.setattr(maintenance, "drive_all", unreadable)
     monkeypatch.setattr(maintenance, "PUT_OFF_SECONDS", 0.1)
     database.rows(
         "insert into redrive.heals (kind, version, canaries) values ('a', '1', 3)"
