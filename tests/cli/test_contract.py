@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from redrive.cli.support.connection import only_one
+from redrive.settings import load as load_settings
 from redrive.worker import store
 from tests.cli.conftest import Redrive
 from tests.factories import claim_one, failure, make_job, make_jobs, make_worker, settle
@@ -456,6 +458,14 @@ def test_a_lock_that_another_run_holds_is_75(
     done = redrive("dlq", "redrive", "--kind", "mail", "--why", "x", "--yes")
 
     assert (done.code, "another redrive holds the lock" in done.err) == (75, True)
+
+
+def test_a_run_keeps_nothing_from_vacuum(database: Database) -> None:
+    """Its lock had a snapshot, so vacuum removed no rows until a campaign was over."""
+    held = "select backend_xmin from pg_stat_activity where application_name = 'redrive cli'"
+
+    with only_one(load_settings(database_url=database.url), "redrive"):
+        assert database.column(held) == [None]
 
 
 def test_a_database_out_of_reach_is_69_in_one_line(redrive: Redrive) -> None:

@@ -19,12 +19,15 @@ def hold_lock(conn: Connection, name: str) -> None:
     Raises:
         Busy: another run holds it.
     """
-    # The transaction is idle while the run works on another connection.
-    conn.execute("set local idle_in_transaction_session_timeout = 0")
     is_ours = value(conn, "select redrive.hold_run_v1(%s)", name)
     if not is_ours:
         msg = f"another {name} holds the lock"
         raise Busy(msg)
+
+    # The transaction is idle while the run works on another connection. This statement
+    # comes last: it has no parameters, so it ends the snapshot of the one before it,
+    # which would keep vacuum from removing rows until the run ends.
+    conn.execute("set local idle_in_transaction_session_timeout = 0")
 
 
 @contextmanager
