@@ -265,7 +265,7 @@ def keda(trigger: str, **properties: Any) -> dict[str, Any]:
         ),
         (
             pool(resources={"limits": {"memory": "much"}}),
-            "/workers/mail/resources/limits/memory",
+            "workers.mail.resources.limits.memory is",
         ),
         (pool(env=[{"value": "x"}]), "/workers/mail/env/0"),
         ({"workers": {"Mail": {"handlers": "a:b"}}}, "Mail"),

@@ -253,6 +253,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"purge": {"every": "0m"}},
         'purge.every is "0m"; it must be auto, empty, or a number and a unit, such',
     ),
+    *(
+        (values, f'{field}.resources.limits.memory is "1GB"; it must be a quantity of')
+        for field, values in {
+            "workers.mail": pool(resources={"limits": {"memory": "1GB"}}),
+            "exporter": {"exporter": {"resources": {"limits": {"memory": "1GB"}}}},
+        }.items()
+    ),
     (
         {"purge": {"olderThan": "30 days"}},
         'purge.olderThan is "30 days"; it must be a number and a unit, such as 30m,',

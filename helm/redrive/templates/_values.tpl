@@ -32,6 +32,13 @@
 {{- end -}}
 
 {{- range $field, $given := $resources -}}
+{{- range $part := list "requests" "limits" -}}
+{{- range $name, $amount := index $given $part | default dict -}}
+{{- if kindIs "string" $amount -}}
+{{- include "redrive.validate.form" (list (printf "%s.resources.%s.%s" $field $part $name) $amount "[0-9]{1,15}([.][0-9]{1,3})?(m|k|[KMGTPE]i|[MGTPE]|e[0-9])?" "a quantity of Kubernetes, such as 250m or 512Mi") -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $name, $request := $given.requests -}}
 {{- $limit := get ($given.limits | default dict) $name -}}
 {{- if and (ne (toString $limit) "") (gt (include "redrive.quantity" $request | float64) (include "redrive.quantity" $limit | float64)) -}}
