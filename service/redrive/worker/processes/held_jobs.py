@@ -77,13 +77,8 @@ class HeldJobs:
 
     def take_unstarted(self, jobs: Iterable[int]) -> list[ClaimedJob]:
         """Take out jobs that the runner never started."""
-        taken: list[ClaimedJob] = []
-        for job in jobs:
-            held = self.by_id.pop(job, None)
-            if held is not None:
-                taken.append(held)
-
-        return taken
+        taken = (self.by_id.pop(job, None) for job in jobs)
+        return [held for held in taken if held is not None]
 
     def forget(self, workers: AbstractSet[int]) -> None:
         """Drop the jobs of these identities."""

@@ -79,18 +79,16 @@ def _times(chart: Chart) -> Markup:
     length = chart.until - chart.since
     form = "day" if length > 2 * axes.DAY else "clock"
 
-    times: list[Markup] = []
-    for share, at in axes.ticks(chart.since, chart.until):
-        time = TIME.format(
+    return _joined(
+        TIME.format(
             x=_percent(share),
             y=FULL - 6,
             at=at.isoformat(),
             form=form,
             text=axes.clock(at, length),
         )
-        times.append(time)
-
-    return _joined(times)
+        for share, at in axes.ticks(chart.since, chart.until)
+    )
 
 
 def _percent(share: float) -> str:
