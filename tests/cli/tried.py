@@ -143,7 +143,7 @@ def call_again_and_again(payload: Payload) -> None:
 
 @jobs.handle("signals")
 def send_signals(payload: Payload) -> None:
-    """Signal ourselves, a child, and a process that is none of ours."""
+    """Signal ourselves, a child, and a process that is not a child of ours."""
     os.kill(os.getpid(), signal.SIGCONT)
     signal.raise_signal(signal.SIGCONT)
     child = subprocess.Popen(["sleep", "600"])
@@ -229,7 +229,7 @@ def copy_a_file(payload: Payload) -> None:
 
 @jobs.handle("descendants", policy=Policy(timeout=60))
 def leave_descendants(payload: Payload) -> None:
-    """Leave a child and a grandchild whose parent has ended; then go on."""
+    """Leave a child and a grandchild whose parent has ended, and keep running."""
     double = "import subprocess; subprocess.Popen(['sleep', '611'])"
     subprocess.run([sys.executable, "-c", double], check=True)
     subprocess.Popen(["sleep", "612"])

@@ -86,7 +86,7 @@ def test_a_worker_whose_exchange_is_held_up_is_not_ready_until_it_goes_on(
 def test_a_worker_whose_lane_a_session_has_locked_is_not_ready_and_names_it(
     database: Database, workers: Workers, other: Connection
 ) -> None:
-    """Its exchanges succeed, but each claim leaves the lane to whoever has it."""
+    """Its exchanges succeed, but each claim skips the locked lane."""
     worker = workers().wait_ready()
     job = enqueue(database.conn, "work.sync", {})
     wait_for(lambda: workers.starts(job))

@@ -510,7 +510,7 @@ def test_a_key_that_nobody_uses_is_hot_no_longer(database: Database) -> None:
 def test_the_walk_of_all_keys_meets_each_one_beside_hot_ones(
     database: Database,
 ) -> None:
-    """It reads hot keys from their places, and skips those that have no jobs."""
+    """It reads hot keys from their places, and skips keys without jobs."""
     with database.conn.transaction():
         database.rows("set local session_replication_role = replica")
         database.rows(

@@ -210,7 +210,7 @@ def test_a_look_at_lanes_costs_no_more_however_many_there_are(
         seen += [lane for lane, _ in page]
 
     assert len(set(seen)) == len(seen) == 6000, (
-        "each look goes on where the last one ended"
+        "each look continues where the last one ended"
     )
     paused = seen[-1].queue
     database.rows("select redrive.pause_v1(%s, 'ada', 'x')", paused)

@@ -142,7 +142,7 @@ def _is_stale(
     """Whether the job was finished while its newest run was not: somebody else's word counted.
 
     Both servers of a split hand out the same token. Only the word of one of them is kept, and the
-    ledger does not know of which: either run is the newest.
+    ledger does not know which one: either run is the newest.
     """
     begun = [run for run in runs if run.at < done]
     if not begun:
