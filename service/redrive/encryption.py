@@ -28,6 +28,7 @@ import msgspec
 
 from redrive.errors import RedriveError, SettingsError
 from redrive.rules.payloads.limits import UNIQUE
+from redrive.rules.rows import fields_of
 
 MARK = "$redrive"
 """The only key of an envelope, and the name of the header with the job's random value.
@@ -417,7 +418,8 @@ def is_sealed(value: Any) -> bool:
 
 def without_mark(headers: Mapping[str, Any]) -> dict[str, Any]:
     """Return headers, or the detail of a failure, without the mark of encryption."""
-    return {name: value for name, value in headers.items() if name != MARK}
+    # A stored value may have any type.
+    return {name: value for name, value in fields_of(headers).items() if name != MARK}
 
 
 def shown_payload(row: Mapping[str, Any]) -> Any:

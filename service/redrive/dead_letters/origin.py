@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from redrive.rules.rows import fields_of
+
 PATHS: Mapping[str, tuple[str, ...]] = {
     "source": ("source",),
     "died in": ("gateway", "origin", "queue"),
@@ -20,7 +22,7 @@ def origin(headers: Mapping[str, Any]) -> dict[str, str]:
     The result is empty for a job that died here. Any producer may write headers, so a
     value of another type is left out.
     """
-    if "source" not in headers:
+    if "source" not in fields_of(headers):
         return {}
 
     found: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from redrive.database.connections.connect import UNREADABLE
 from redrive.database.rows import Connection, first_row
 from redrive.dead_letters import find
 from redrive.encryption import shown_noted, shown_payload, without_mark
@@ -114,6 +115,9 @@ def _opened(job: int, checkpoint: Fields | None) -> Row | None:
     """Return a checkpoint with its data decrypted."""
     if checkpoint is None:
         return None
+
+    if UNREADABLE in checkpoint:
+        return checkpoint
 
     delivery = checkpoint["delivery"]
     data = shown_noted(checkpoint["data"], "checkpoint", job, delivery)

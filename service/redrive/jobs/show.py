@@ -16,7 +16,7 @@ from redrive.jobs.why.answer import Code, Why
 from redrive.jobs.why.facts import why_letter
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.payloads.redact import redact, secret_values
-from redrive.rules.rows import Fields, Row
+from redrive.rules.rows import Fields, Row, fields_of
 
 
 class Shown(NamedTuple):
@@ -206,6 +206,7 @@ def _schedule_of(headers: Fields) -> dict[str, str] | None:
 
     None means that a producer enqueued it.
     """
+    headers = fields_of(headers)
     name = headers.get("schedule")
     slot = headers.get("scheduled_for")
     # A producer may use headers with these names.

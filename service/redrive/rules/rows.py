@@ -1,7 +1,7 @@
 """Values by name, for rows and objects that have no class of their own."""
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 Row = dict[str, Any]
 """Row of the database by column, or an object of JSON by field."""
@@ -15,3 +15,8 @@ class Signed(TypedDict):
 
     actor: str
     why: str
+
+
+def fields_of(value: Any) -> Fields:
+    """Return a stored JSON value if it is an object, else an empty one."""
+    return cast("Fields", value) if isinstance(value, Mapping) else {}

@@ -35,7 +35,7 @@ STAYS = {
     "not_applicable": "the patch does not apply",
     "invalid": "their handler could not read what it makes",
     "unchanged": "it changes nothing",
-    "unreadable": "they are encrypted with a key that is not known here",
+    "unreadable": "they are encrypted with a key that is not known here, or nested too deeply",
     "changed": "they are others by now",
     "not_open": "they are not open any more",
 }

@@ -33,7 +33,7 @@ from redrive.errors import InvalidJob
 from redrive.handlers import Handler, Handlers
 from redrive.handlers.job_function import check_payload
 from redrive.rules.payloads.redact import redact, secret_values
-from redrive.rules.rows import Fields, Row
+from redrive.rules.rows import Fields, Row, fields_of
 
 CHUNK = 500
 """Dead letters that are read at once, or edited by one transaction."""
@@ -171,17 +171,18 @@ def _letters(conn: Connection, page: list[Row]) -> Iterator[Letter | int]:
 
 
 def _opened(row: Fields, campaign: int | None) -> Letter | int:
-    """Return a row as a dead letter, or its id if its payload cannot be opened."""
+    """Return a row as a dead letter, or its id if its payload cannot be read."""
     stored = row["payload"]
-    headers = row["headers"]
+    headers = fields_of(row["headers"])
     whose = Whose.of(row)
-    text = stored
 
-    if stored.startswith(SEALED):
-        try:
+    try:
+        text = stored
+        if stored.startswith(SEALED):
             text = open_payload(configured(), stored, whose, headers)
-        except Undecryptable:
-            return row["id"]
+        payload = rules.decode(text)
+    except (Undecryptable, InvalidJob):
+        return row["id"]
 
     # edit_v1 computes the same digest, so it changes nothing else than what was seen.
     seen = f"{row['redrives']}:{stored}"
@@ -190,7 +191,7 @@ def _opened(row: Fields, campaign: int | None) -> Letter | int:
         digest=hashlib.sha256(seen.encode()).digest(),
         whose=whose,
         version=headers.get("version", 1),
-        payload=rules.decode(text),
+        payload=payload,
         headers=headers,
         secret_fields=frozenset(row["secret_fields"]),
         campaign=campaign,
@@ -248,7 +249,9 @@ def preview(
     return seen
 
 
-UNREADABLE = "its payload is encrypted with a key that this process lacks"
+UNREADABLE = (
+    "its payload is encrypted with a key that this process lacks, or nested too deeply"
+)
 _IN_CAMPAIGN = (
     "campaign {0} will redrive it; pause the campaign first: redrive campaign pause {0}"
 )

@@ -374,9 +374,9 @@ def _changes(
 ) -> Iterator[Change]:
     """Yield a change for each row that a configured key opens."""
     for row in rows:
-        # A row that no key opens, or whose note is too deep to be read, stays as it is.
-        # It is reported as unreadable.
-        with contextlib.suppress(Undecryptable, RecursionError):
+        # A row that no key opens, or whose note cannot be read, stays as it is. It is
+        # reported as unreadable.
+        with contextlib.suppress(Undecryptable, RecursionError, msgspec.DecodeError):
             envelope, salt = place.seal(keyring, row)
             new = _encode(envelope).decode()
             yield Change(job=row["id"], n=row["n"], old=row["old"], new=new, salt=salt)

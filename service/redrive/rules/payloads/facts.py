@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
 from redrive.rules.payloads.redact import HIDDEN, redact, scrub
-from redrive.rules.rows import Fields
+from redrive.rules.rows import Fields, fields_of
 
 Mark = str | int | float | bool | None
 Facts = Mapping[str, Mark]
@@ -62,7 +62,11 @@ def facts_of(  # noqa: PLR0913 # the parts of a job
         secrets: values that must not appear anywhere.
         texts: receives the text of each text's mark.
     """
-    kept = {name: value for name, value in headers.items() if name not in NOT_COMPARED}
+    kept = {
+        name: value
+        for name, value in fields_of(headers).items()
+        if name not in NOT_COMPARED
+    }
     content = {"tenant": tenant, "header": kept, "payload": payload}
     if not isinstance(payload, dict):
         content["payload"] = {}
