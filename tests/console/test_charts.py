@@ -635,7 +635,6 @@ def test_a_job_has_one_timeline(site: Site, olaf: TestClient):
 
 def test_a_reason_that_has_no_words_is_shown_as_it_is():
     letter = {"attempts": 2, "time_to_dlq_seconds": None, "failures": [], "reason": "x"}
+    job = {"state": "dead", "why": {"code": "ended"}}
 
-    assert headline({"state": "dead"}, letter) == (
-        "This job died after 2 attempts, because x."
-    )
+    assert headline(job, letter) == "This job died after 2 attempts, because x."
