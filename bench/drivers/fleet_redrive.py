@@ -136,9 +136,9 @@ class Worker(Supervisor):
     """A worker among others: no signal is its own, and one thread watches for all."""
 
     def _start(self) -> None:
-        self._runner_care.start()
-        self._heartbeat.start()
-        self._maintenance.start()
+        self._watchdog = self._life.watchdog()
+        self.runners.pool.replenish()
+        self.database.start()
 
     def watch(self, now: float) -> None:
         """Do what its watchdog would."""

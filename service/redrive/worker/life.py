@@ -32,15 +32,15 @@ class Life:
     drain: Drain
     telemetry: Telemetry
 
-    def watch(self) -> None:
-        """Start the watchdog: its checks do not wait for the loop, which may be stuck."""
+    def watchdog(self) -> Watchdog:
+        """Return a watchdog: its checks do not wait for the loop, which may be stuck."""
         checks = (
             self.database.heartbeat.check_silence,
             self.runners.keep_suspended,
             self.runners.enforce_deadlines,
             self._exit_when_overdue,
         )
-        Watchdog(*self.database.links(), checks=checks).start()
+        return Watchdog(*self.database.links(), checks=checks)
 
     def _exit_when_overdue(self, now: float) -> None:
         """Exit even if something hangs. Other workers rescue what is not settled."""

@@ -141,7 +141,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
 
-        self._life.watch()
+        self._life.watchdog().start()
         self.runners.pool.replenish()
         self.database.start()
         if self._code is not None:
