@@ -1,4 +1,4 @@
-"""Life and death of a worker: what becomes of jobs when an identity or the worker ends.
+"""Life and death of a worker: how its jobs end when it stops or loses an identity.
 
 An identity may be lost after a silence, a lost connection or a lost answer. The worker
 ends when all its jobs are settled or given back.

@@ -30,7 +30,7 @@ SUSPENDED_TTLS = 5.0
 
 
 class RunnerSide:
-    """Runners of one worker, and all jobs that the database does not hear of yet."""
+    """Runners of one worker, and all jobs whose ends the database side has not taken."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._ttl = options.ttl

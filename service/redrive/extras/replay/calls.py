@@ -229,7 +229,7 @@ class Calls:
             self._send(call, 0, 0)
 
     def _check(self, call: int) -> None:
-        """Raise OSError if nobody waits for this call any more."""
+        """Raise OSError if no process waits for this call."""
         fcntl.ioctl(self._listener, IS_VALID, call.to_bytes(8, sys.byteorder))
 
 

@@ -12,7 +12,7 @@ before.
     end       when this process ends, so do all others of its session
     memory    no call can read or change another process, or take its sockets
     files     by Landlock, if the kernel has it; else no file can grow
-    modes     and times: the other end of CHANNEL changes those of files in HOME only
+    modes     and times: the other end of CHANNEL changes them, for files in HOME only
     owners    and attributes of files stay
 """
 
