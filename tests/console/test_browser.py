@@ -359,7 +359,8 @@ def test_keys_lead_through_a_list(database: Database, page: Any):
 def test_a_chart_tells_its_values_by_pointer_and_by_key(database: Database, page: Any):
     make_dead_letters(database.conn, 3)
     page.goto("/groups/f1?from=1h")
-    stage, told = page.locator(".stage"), page.locator(".readout")
+    chart = page.locator("figure", has=page.get_by_role("slider", name="Deaths"))
+    stage, told = chart.locator(".stage"), chart.locator(".readout")
 
     stage.hover()
     by_pointer = told.inner_text()
@@ -376,7 +377,9 @@ def test_a_chart_tells_its_values_by_pointer_and_by_key(database: Database, page
 def test_one_can_zoom_by_dragging_and_by_keys(database: Database, page: Any):
     make_dead_letters(database.conn, 3)
     page.goto("/groups/f1?from=24h")
-    box = page.locator(".stage").bounding_box()
+    stage = page.get_by_role("slider", name="Deaths")
+    stage.scroll_into_view_if_needed()
+    box = stage.bounding_box()
     y = box["y"] + 60
     page.mouse.move(box["x"] + box["width"] * 0.3, y)
     page.mouse.down()
@@ -385,7 +388,7 @@ def test_one_can_zoom_by_dragging_and_by_keys(database: Database, page: Any):
     page.wait_for_url("**from=*Z&to=*Z")
     dragged = page.url
 
-    page.locator(".stage").focus()
+    stage.focus()
     for _ in range(6):
         page.keyboard.press("Shift+ArrowLeft")
     page.keyboard.press("Enter")
