@@ -111,7 +111,7 @@ def _redacted(letter: Fields, rest: Fields, saved: Any) -> Any:
     return redact(saved, declared, secrets)
 
 
-def _opened(job: int, checkpoint: Fields | None) -> Row | None:
+def _opened(job: int, checkpoint: Row | None) -> Row | None:
     """Return a checkpoint with its data decrypted."""
     if checkpoint is None:
         return None
