@@ -79,7 +79,7 @@ def scene(
             "select redrive.set_objective_v1("
             "'billing', 'page_on_first_dead_letter', 1, 'test', 'money')"
         )
-        stage.redrive("exporter", "exporter")
+        stage.redrive("exporter", "exporter", REDRIVE_DISK_BUDGET_GIB=1)
         stage.redrive("worker-1", "worker", "--slots", "4")
         stage.redrive(
             "worker-2",
