@@ -101,6 +101,27 @@ def test_nothing_waits_as_soon_as_all_messages_are_taken(
         taking.join(60)
 
 
+def test_nobody_knows_how_many_wait_where_the_source_does_not_answer(
+    broker: Broker, queue: str, database: Database
+) -> None:
+    """The metric went on to say 0 after the broker had died."""
+    broker.die(queue)
+    source = RabbitMQ(url=broker.url, queue=f"{queue}.dead")
+    stop = threading.Event()
+    taking = intake.Intake(
+        "rabbitmq.orders", source, Address(database.url), "a test", stop
+    )
+    taking.start()
+    try:
+        wait_for(lambda: taking.state.waiting == 0)
+        with broker.channel() as channel:
+            channel.queue_delete(f"{queue}.dead")
+        wait_for(lambda: taking.state.waiting is None)
+    finally:
+        stop.set()
+        taking.join(60)
+
+
 def test_bodies_of_all_forms_are_kept(
     broker: Broker, queue: str, file: Path, gateway: Gateway, database: Database
 ) -> None:

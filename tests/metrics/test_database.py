@@ -20,6 +20,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from redrive.database.connections.address import Address
 from redrive.database.embedded import free_port
+from redrive.dead_letters.campaigns.store import plan
+from redrive.dead_letters.filter import Filter
 from redrive.observability.stats import READ_SECONDS, DatabaseStats
 from redrive.worker import store
 from tests.factories import (
@@ -27,6 +29,7 @@ from tests.factories import (
     claim_one,
     complete,
     failure,
+    make_dead_letters,
     make_job,
     make_jobs,
     make_limited_worker,
@@ -401,6 +404,21 @@ def test_a_chore_that_never_ran_is_shown_only_with_an_interval(
         == 0
     )
     assert 'task="rescue"' not in text
+
+
+def test_what_an_aborted_campaign_left_is_not_to_go(database: Database, reader):
+    """A new campaign takes it, and it would count twice."""
+    for state, place in (("aborted", 3), ("running", 1)):
+        make_dead_letters(database.conn, 1)
+        made = plan(database.conn, Filter(), actor="ada").plan
+        database.rows(
+            "update redrive.campaigns set matched = 5, place = %s, state = %s where id = %s",
+            place,
+            state,
+            made,
+        )
+
+    assert value(shown(reader()), "redrive_campaign_waiting_jobs") == 4
 
 
 def test_limits_are_shown_without_keys_of_payloads(database: Database, reader):

@@ -346,9 +346,9 @@ FIGURES = (
     ),
     Figure(
         "redrive_campaign_waiting_jobs",
-        "Dead letters of campaigns whose turn has not come.",
+        "Dead letters whose turn has not come, of campaigns that have not aborted.",
         (),
-        lambda s: {(): sum(c.waiting for c in s.campaigns)},
+        lambda s: {(): sum(c.waiting for c in s.campaigns if c.state != "aborted")},
     ),
     Figure(
         "redrive_campaign_dead_again_ratio",

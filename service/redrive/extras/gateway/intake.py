@@ -83,6 +83,8 @@ class Intake(threading.Thread):
     def _failed(self, error: Exception) -> None:
         self.state.errors += 1
 
+        self.state.waiting = None  # Nobody knows, until the source says it again.
+
         part = "database" if isinstance(error, psycopg.Error) else "source"
         fault = type(error).__name__
         if isinstance(error, SettingsError):
