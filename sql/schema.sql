@@ -2663,6 +2663,7 @@ grant execute on function redrive.pause_v1 to redrive_operator;
 create function redrive.payload_fault(payload jsonb)
     returns text
     language plpgsql immutable;
+grant execute on function redrive.payload_fault to redrive_agent, redrive_operator;
 
 create function redrive.pending_v1(only_queues text[], kinds text[], horizon interval)
     returns boolean

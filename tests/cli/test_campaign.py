@@ -246,7 +246,7 @@ def test_many_have_canaries_and_what_aborts_is_a_failure(
 def test_a_redrive_that_aborts_says_so(redrive: Redrive, database: Database) -> None:
     """It has an exit status of its own, and is not counted as done."""
     make_dead_letter(database.conn)
-    database.rows("update redrive.dead_letters set payload = '[]'")
+    database.rows("update redrive.dead_letters set tenant = repeat('x', 300)")
     scheduled = {"REDRIVE_REDRIVE_EVERY": "15m"}
     options = ("--all", "--why", "x", "--yes", "--json")
     done = redrive("dlq", "redrive", *options, **scheduled)

@@ -154,6 +154,7 @@ def by_bulk(
             ("dlq", "edit", *kind, "--patch", patch, *why),
             ("dlq", "dismiss", *kind, *why),
             ("dlq", "reopen", *jobs, *why),
+            ("dlq", "redrive", *kind, "--canaries", "0", *why),
         )
     ]
     shown = redrive("dlq", "show", str(good), "--json").json["payload"]

@@ -440,17 +440,36 @@ def test_a_redriven_job_is_not_counted_as_enqueued(database: Database) -> None:
     assert totals(database.conn)["enqueued"] == 5
 
 
-def test_a_job_that_died_under_a_rule_since_tightened_stops_the_redrive(
+UNSTORABLE = {
+    "list": ("payload", "[]"),
+    "wide payload": ("payload", '{"n": "' + "x" * (2 << 20) + '"}'),
+    "deep payload": ("payload", '{"n": ' + "[" * 5_000 + "]" * 5_000 + "}"),
+    "infinite": ("payload", '{"n": 1e999, "m": "' + "x" * 400 + '"}'),
+    "headers that are a text": ("headers", '"text"'),
+    "wide headers": ("headers", '{"h": "' + "x" * 9_200 + '"}'),
+}
+"""What the gate of enqueue refuses: column and value."""
+
+
+def test_a_dead_letter_that_no_job_may_hold_stays_and_the_others_go(
     database: Database,
 ) -> None:
-    """A redrive passes the same gate as an enqueue."""
-    job_id = make_dead_letter(database.conn)
-    database.rows("update redrive.dead_letters set payload = '[]'")
+    """One such row ended the redrive of all others, and no message named it."""
+    bad = {make_dead_letter(database.conn): value for value in UNSTORABLE.values()}
+    good = make_dead_letter(database.conn)
+    for job, (column, value) in bad.items():
+        change: LiteralString = (
+            "update redrive.dead_letters set payload = %s where id = %s"
+            if column == "payload"
+            else "update redrive.dead_letters set headers = %s where id = %s"
+        )
+        database.rows(change, value, job)
 
-    with pytest.raises(psycopg.Error) as caught:
-        redrive(database.conn, [job_id])
-    assert caught.value.sqlstate == "RD001"
-    assert database.column("select state from redrive.dead_letters") == ["open"]
+    made = plan(database.conn, Filter(), actor="ada")
+    assert made.blocked == {"not_storable": len(bad)}
+    stays = dict.fromkeys(bad, "not_storable")
+    assert redrive(database.conn, [*bad, good]) == {**stays, good: None}
+    assert database.column("select id from redrive.jobs") == [good]
 
 
 # Campaigns

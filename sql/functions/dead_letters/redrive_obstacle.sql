@@ -2,10 +2,12 @@
 -- The plan of a redrive and the redrive itself both ask this.
 -- in:    columns of the dead letter; max_redrives
 --        filter: of the campaign, with include_quarantined, include_invalid and repeat
--- out:   cause: succeeded | max_redrives | muted | not_imported | not_repeatable | invalid | quarantined | conflict,
---        or null
+-- out:   cause: succeeded | max_redrives | muted | not_imported | not_storable | not_repeatable | invalid |
+--        quarantined | conflict, or null
 -- not_imported: jobs of its kind are sent to a broker, and no import of that broker has brought this
 --        one in. A gateway's kind is the name of its source; Celery's kinds begin with celery.
+-- not_storable: admit would refuse the job for its payload or headers. The limit of the headers is that of
+--        unfit_headers, less the 79 bytes of the header that a redrive adds
 -- not_repeatable: its handler says that its jobs must not run twice, and nothing proves that it never
 --        began. The proof is a failure with `began: false` for each of its deliveries. Only a
 --        redrive by id with a confirmation of its own passes
@@ -46,6 +48,14 @@ begin atomic
                 where i.job = redrive_obstacle_v2.id
                   and i.source in ('celery', redrive_obstacle_v2.kind))
             then 'not_imported'
+        when exists (
+            select from redrive.dead_letters d
+            where d.id = redrive_obstacle_v2.id and d.redrives = redrive_obstacle_v2.redrives
+              and (case when jsonb_typeof(d.headers) = 'object' then octet_length(
+                       (d.headers - '{attempt_traceparent,dead_traceparent}'::text[])::text) > 9137
+                        else true end
+                   or redrive.payload_fault(d.payload) is not null))
+            then 'not_storable'
         when kind like any (coalesce((
                 select array_agg(replace(replace(u.kind, '_', '\_'), '*', '%'))
                 from redrive.kind_redrives u where not u.is_repeatable), '{}'))

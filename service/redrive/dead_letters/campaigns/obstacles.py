@@ -49,6 +49,10 @@ OBSTACLES = {
         "its kind is sent to a broker, and it did not come from there",
         "find out who has added it, then: redrive dlq dismiss {id}",
     ),
+    "not_storable": Obstacle(
+        "a job may not hold its payload or headers: they are too large or malformed",
+        "correct the payload: redrive dlq edit {id}; or: redrive dlq dismiss {id}",
+    ),
     "not_repeatable": Obstacle(
         "its handler says that the job must not run twice",
         "see what it has done, then: redrive dlq redrive {id} --repeat",
