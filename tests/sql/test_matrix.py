@@ -22,7 +22,7 @@ DECISIONS: dict[str, str] = {
     "reads": "added_per_minute claimed delivery_mark depths due due_schedules"
     " failing fixed groups_named handles healing health held_until holds in_campaign is_alive lanes limit_line limited"
     " limits live_campaigns live_jobs lost_workers names_of_limits names_used new_lanes"
-    " oldest_dead oldest_retrying oldest_transactions others outcome owned owner_of pending"
+    " oldest_dead oldest_retrying oldest_transactions others outcome owned owner_of payload_fault pending"
     " queue_of reads_texts read_marks read_queue_series read_series redrive_obstacle redrive_rates schedules"
     " sessions standing unhandled unjudged unrecorded verify_audit walk_jobs",
     "adds jobs": "enqueue enqueue_many open_batch close_batch first_time",
