@@ -120,6 +120,52 @@ def test_letters_that_are_not_what_they_seem_hide_no_name():
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            f"password\n  Short [t=1, input_value='{CANARY}', input_type=str]\nx\n  [t=1, input_value=1]",
+            f"password\n  Short [t=1, input_value={HIDDEN}, input_type=str]\nx\n  [t=1, input_value=1]",
+        ),
+        (
+            f"'{CANARY}' is too short\n\nOn instance['password']:\n    '{CANARY}'",
+            f"{HIDDEN} is too short\n\nOn instance['password']:\n    {HIDDEN}",
+        ),
+        (
+            f"password: |-\n  {CANARY}\n\n  {CANARY}\nuser: ada",
+            f"password: {HIDDEN}\nuser: ada",
+        ),
+        (
+            f"user\tada\npassword\t{CANARY}\tx\nhost\tdb",
+            f"user\tada\npassword\t{HIDDEN}\tx\nhost\tdb",
+        ),
+        (
+            f'["password"]=>\n  string(13) "{CANARY}"\n  ["n"]=>\n  int(3)',
+            f'["password"]=>\n  {HIDDEN}\n  ["n"]=>\n  int(3)',
+        ),
+    ],
+)
+def test_only_the_value_of_a_secret_name_is_hidden_wherever_it_stands(
+    text: str, shown: str
+) -> None:
+    """Below the name, in a block, after a tab or a type, or said again."""
+    assert scrub(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "InvalidToken\n\tat com.shop.TokenService.read(Token.java:12)\n\t... 12 more",
+        "token\thas expired",
+        "name\n  Field required [type=missing, input_value='Ada', input_type=str]",
+        "'Ada' is too short\n\nOn instance['name']:\n    'Ada'",
+        "text: |\n  a\n  b",
+    ],
+)
+def test_texts_in_the_same_forms_without_a_secret_stay(text: str) -> None:
+    assert scrub(text) == text
+
+
 def test_what_is_a_secret_by_its_looks_is_hidden():
     """Credentials."""
     found = {scrub(f"before {secret} after") for secret in CREDENTIALS}

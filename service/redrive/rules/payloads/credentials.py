@@ -335,6 +335,11 @@ LEAKS = (
         "name=",
         "key=",
     ),
+    _leak(  # pydantic
+        rf"^{_NAME}\r?\n[ ]{{2}}[^\n]*?, input_value=(?P<secret>[^\n]*(?=, input_type=)|[^\n]++)",
+        "input_value=",
+        flags=re.MULTILINE,
+    ),
     _leak(
         rf"[(\[](?=b?[\"']{_NAME}[\"'],\s?b?(?P<secret>(?:\"(?![a-z_ ]*\")|'(?![a-z_ ]*'))"
         r"(?:[^\"'\\]|\\.)*+[\"']?))",

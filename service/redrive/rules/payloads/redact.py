@@ -18,7 +18,8 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, pairwise, takewhile
+from operator import eq
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
 
@@ -79,15 +80,18 @@ _CHARACTER = re.compile(
 )
 _NAMED = re.compile(
     r"(?<![\w.$-])(?P<name>[\w.$-]++)(?P<quote>\\{0,6}+[\"'`]|%2[27])?\]?\s{0,8}"
-    r"(?P<sign>=>|:=|==?|:(?!:)|%3(?:[aA]|[dD]))(?P<space>\s{0,40}+)"
+    r"(?P<sign>=>|:=|==?|:(?!:)|%3(?:[aA]|[dD])|(?<!\s)\t(?=\S))(?P<space>\s{0,40}+)"
 )
 _VALUE = re.compile(
     # A quoted text, even if cut off; a text inside a quoted one; a text in a URL.
     rf"[bBrRuUfF]{{0,2}}(?:{like.QUOTED})"
     r"|(?P<escaped>\\+[\"'])(?:(?!(?P=escaped)).)*+(?:(?P=escaped)|\Z)"
     r"|%2[27](?:(?!%2[27])\S)*+"
-    # A call; the name of a scheme and its value; a word.
-    r"|[A-Za-z_][\w.]{0,80}\([^()]*+(?:\)|\Z)"
+    # A block of YAML: the lines that are indented like the first one.
+    r"|[|>][-+\d]{0,2}[ \t]*+\r?\n(?P<indent>[ \t]++)[^\n]*+"
+    r"(?:\n(?:(?P=indent)[^\n]*+|[ \t\r]*+(?=\n)))*+"
+    # A call, or a type and its value in PHP; the name of a scheme and its value; a word.
+    rf"|[A-Za-z_][\w.]{{0,80}}\([^()]*+(?:\)|\Z)(?: (?:{like.QUOTED}))?+"
     r"|(?:bearer|basic|digest|negotiate|token|apikey)\s{1,3}[^\s,;\"'}\])]++"
     r"|(?:[^\s,;&)}\]<>\"']|[,;)}\]\"'](?=[^\s,;&)}\]<>\"'])(?!,?[\w.-]{1,40}[=:]))++",
     re.DOTALL | re.IGNORECASE,
@@ -349,7 +353,9 @@ def _places(form: str, text: str) -> Iterator[Span]:
     start = text.find(head)
 
     while start >= 0:
-        end = _end_of(form, text, start)
+        # The text may have been cut off inside the secret.
+        part = text[start : start + len(form)]
+        end = start + sum(takewhile(bool, map(eq, form, part)))
         yield (start, end)
         start = text.find(head, end)
 
@@ -371,24 +377,13 @@ def _forms(secret: str) -> set[str]:
     return {form for form in forms if len(form) >= SHORTEST_SECRET}
 
 
-def _end_of(form: str, text: str, start: int) -> int:
-    """Return the end of a form that begins in a text, even if the text was cut off."""
-    if text.startswith(form, start):
-        return start + len(form)
-
-    agreed = HEAD
-    while start + agreed < len(text) and text[start + agreed] == form[agreed]:
-        agreed += 1
-
-    return start + agreed
-
-
 def _named(text: str) -> Iterator[Span]:
-    """Yield the secret values in `name=value` and `name: value`."""
+    """Yield the secret values in `name=value`, `name: value` and `name<TAB>value`."""
     # Most texts have none of the signs, and this is cheaper than the pattern.
-    if ":" not in text and "=" not in text and "%3" not in text:
+    if not re.search(r"[:=\t]|%3", text):
         return
 
+    quoted: set[str] = set()
     end = 0
     for found in _NAMED.finditer(text):
         name = found["name"]
@@ -402,15 +397,23 @@ def _named(text: str) -> Iterator[Span]:
             continue
 
         end = _end_of_value(text, found, name)
-        if not _is_empty(text[found.end() : end]):
+        value = text[found.end() : end]
+        if not _is_empty(value):
             yield (found.end(), end)
+            if value[0] in "\"'" and len(value) > SHORTEST_SECRET:
+                quoted.add(value)
+
+    # A message says such a value again, as in "'x' is too short".
+    if len(quoted) * len(text) <= MAX_WORK:
+        for value in quoted:
+            yield from _places(value, text)
 
 
 def _gives_secret(text: str, found: re.Match[str], name: str) -> bool:
     """Return True if the name sounds secret and a value may follow."""
     if not _sounds_secret(name[-MAX_NAME:]):
         return False
-    if found["sign"] != ":":
+    if found["sign"] not in ":\t":
         return True
     return not _is_no_value(text, found, name)
 
@@ -418,12 +421,9 @@ def _gives_secret(text: str, found: re.Match[str], name: str) -> bool:
 def _both_words(text: str, found: re.Match[str]) -> str:
     """Return the name together with the word before it, as in `API key: x`."""
     start = found.start()
-    if text[start - 1 : start] != " ":
-        return found["name"]
-
     # The longest first word of a pair has 15 letters.
     before = text[max(0, start - 16) : start].split()
-    if before:
+    if before and text[start - 1] == " ":
         return f"{before[-1]}_{found['name']}"
 
     return found["name"]
@@ -436,7 +436,9 @@ def _end_of_value(text: str, found: re.Match[str], name: str) -> int:
         return _end_of_brackets(text, start)
 
     # The value of such a header may have several words.
-    if first not in {'"', "'", "\\"} and like.REST_OF_LINE.search(name.lower()):
+    if first not in {'"', "'", "\\", "|", ">"} and like.REST_OF_LINE.search(
+        name.lower()
+    ):
         return _end_of_line(text, found)
 
     value = _VALUE.match(text, start)
@@ -538,7 +540,7 @@ def _is_card(text: str) -> bool:
     """Return True for a card number: a known issuer and Luhn digit (ISO/IEC 7812-1)."""
     numbers = (int(sign) for sign in text if sign.isdigit())
     digits = "".join(map(str, numbers))
-    signs = {c for c in text if not c.isdigit()}
+    signs = set(re.sub(r"\d", "", text))
 
     # A card number is written with one separator throughout, or with none.
     if len(signs) > 1:
@@ -551,14 +553,10 @@ def _is_card(text: str) -> bool:
 
 def _luhn_sum(digits: str) -> int:
     """Add the digits; from the right, each second one is doubled first."""
-    plain = sum(map(int, digits[-1::-2]))
-    doubled = 0
+    plain = map(int, digits[-1::-2])
+    doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
 
-    for digit in digits[-2::-2]:
-        tens, ones = divmod(2 * int(digit), 10)
-        doubled += tens + ones
-
-    return plain + doubled
+    return sum(plain) + sum(doubled)
 
 
 def _is_signed(text: str) -> bool:
