@@ -195,7 +195,7 @@ class Telemetry:
         self, queue: str, jobs: Sequence[ClaimedJob], now: datetime, cost: float
     ) -> None:
         """Count the claimed jobs of one lane."""
-        if self.tracing is not None and not self.tracing.is_overrun:
+        if self.tracing and not self.tracing.is_overrun:
             self.tracing.call("receive", queue, cost, len(jobs), _created(jobs))
 
         waits = _waits(jobs, now)
@@ -207,7 +207,7 @@ class Telemetry:
 
     def settled(self, jobs: Iterable[ClaimedJob], cost: float) -> None:
         """Trace settlements that were written in `cost` seconds."""
-        if self.tracing is not None and not self.tracing.is_overrun:
+        if self.tracing and not self.tracing.is_overrun:
             for queue, count in Tally(held.queue for held in jobs).items():
                 self.tracing.call("settle", queue, cost, count)
 
