@@ -13,7 +13,13 @@ from pathlib import Path
 from tools.site import PAGES
 
 ROOT = Path(__file__).parents[1]
-OWN = {"<reason>": "gave_up", "$Q": "mail", "$NS": "jobs", "$RELEASE": "redrive"}
+OWN = {
+    "<queue>": "mail",
+    "<reason>": "gave_up",
+    "$Q": "mail",
+    "$NS": "jobs",
+    "$RELEASE": "redrive",
+}
 """What a reader puts there; for any other `<...>`, 17."""
 BETWEEN = frozenset(";|&()\n")
 BEFORE = frozenset({"while", "do", "if", "then", "export"})
