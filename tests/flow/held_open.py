@@ -254,6 +254,7 @@ RECIPES: dict[str, LiteralString] = {
     "schedules_v1": "select redrive.schedules_v1()",
     "standing_v1": "select redrive.standing_v1('1 s')",
     "unhandled_v1": "select redrive.unhandled_v1()",
+    "payload_fault": "select redrive.payload_fault('{}')",
     "reads_texts_v1": "select redrive.reads_texts_v1()",
     "verify_audit_v1": "select redrive.verify_audit_v1(null, 10)",
 }
