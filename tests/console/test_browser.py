@@ -16,9 +16,10 @@ from redrive.database.connections.address import Address
 from redrive.dead_letters.campaigns.store import pause, plan, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from redrive.extras.console.app import application, listen
+from redrive.extras.console.app import application
 from redrive.extras.console.security.access import Access, Principal, Role
 from redrive.extras.console.security.logins import Logins
+from redrive.observability.health import listen
 from redrive.rules.payloads.facts import facts_of
 from redrive.worker import store
 from redrive.worker.protocol import Sampled
@@ -81,7 +82,7 @@ def address(database: Database) -> Iterator[str]:
     """Serve a console without sign-in, like --demo, and yield its address."""
     logins = Logins({Role.OPERATOR: Address(login(database, "redrive_operator"))})
     app: Any = application(Access(everybody=Principal("ada", Role.OPERATOR)), logins)
-    listener = listen("127.0.0.1", 0)
+    listener = listen(0, "the port", "127.0.0.1")
     server = uvicorn.Server(
         uvicorn.Config(app, lifespan="off", log_level="critical", ws="none")
     )

@@ -15,9 +15,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from redrive.database.connections.address import Address
 from redrive.database.connections.connect import OwnConnection
-from redrive.extras.console.app import application, listen
+from redrive.extras.console.app import application
 from redrive.extras.console.security.access import Access, Principal, Role
 from redrive.extras.console.security.logins import Logins
+from redrive.observability.health import listen
 from tools.console import scene
 from tools.generated import ROOT
 from tools.scratch import scratch_postgres
@@ -81,7 +82,7 @@ SHOWN: dict[tuple[str, Theme], str] = {
 def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
     """Serve the console like --demo; yield its address."""
     app: Any = application(Access(everybody=Principal("ada", Role.OPERATOR)), logins)
-    listener = listen("127.0.0.1", 0)
+    listener = listen(0, "the port", "127.0.0.1")
     server = uvicorn.Server(
         uvicorn.Config(app, lifespan="off", log_level="critical", ws="none")
     )

@@ -47,6 +47,7 @@ def mcp(over_http: bool, settings: "Settings") -> None:
     set_up(settings.log_format, settings.log_level)
     from redrive.extras.agents import server  # noqa: PLC0415 # an extra
     from redrive.extras.agents.desk import Budget, Desk  # noqa: PLC0415 # as above
+    from redrive.observability.health import listen  # noqa: PLC0415 # a web server
 
     budget = Budget(settings.mcp_calls_per_hour, settings.mcp_proposals_per_hour)
     desk = Desk(settings.address(), budget)
@@ -61,10 +62,10 @@ def mcp(over_http: bool, settings: "Settings") -> None:
         anyio.run(server.serve_stdio, desk, settings.who())
         return
 
-    click.echo(
-        f"the MCP server is at http://127.0.0.1:{settings.mcp_port}/mcp", err=True
-    )
-    server.serve_http(desk, access, settings.mcp_port)
+    listener = listen(settings.mcp_port, "REDRIVE_MCP_PORT")
+    port = listener.getsockname()[1]
+    click.echo(f"the MCP server is at http://127.0.0.1:{port}/mcp", err=True)
+    server.serve_http(desk, access, listener)
 
 
 def _access(settings: "Settings") -> Any:

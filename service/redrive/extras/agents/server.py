@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -170,12 +171,10 @@ def _name_user(scope: Scope, user: Principal) -> None:
     scope["user"] = AuthenticatedUser(owner)
 
 
-def serve_http(desk: Desk, access: Access, port: int) -> None:
+def serve_http(desk: Desk, access: Access, listener: socket.socket) -> None:
     """Serve HTTP until SIGTERM or Ctrl-C."""
-    uvicorn.run(
+    config = uvicorn.Config(
         application(desk, access),
-        host="",
-        port=port,
         http=PageConnection,
         log_config=None,
         log_level="critical",
@@ -183,3 +182,4 @@ def serve_http(desk: Desk, access: Access, port: int) -> None:
         server_header=False,
         proxy_headers=False,  # the peer address must be the real one
     )
+    uvicorn.Server(config).run(sockets=[listener])

@@ -367,19 +367,6 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
 # ---------------------------------------------------------------------- the server
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Bind the console's port.
-
-    Raises:
-        SettingsError: the port cannot be bound, for example because it is in use.
-    """
-    try:
-        return socket.create_server((host, port), backlog=128)
-    except OSError as error:
-        msg = f"REDRIVE_CONSOLE_PORT is {port}; it cannot be bound: {error.strerror}"
-        raise SettingsError(msg) from None
-
-
 class _Server(uvicorn.Server):
     """A server that ends event streams first, because shutdown waits for them."""
 

@@ -58,10 +58,13 @@ def console(cells: Sequence[Settings], demo: bool) -> None:
     """
     settings = cells[0]
     set_up(settings.log_format, settings.log_level)
-    from redrive.extras.console.app import listen, run  # noqa: PLC0415 # an extra
+    from redrive.extras.console.app import run  # noqa: PLC0415 # an extra
+    from redrive.observability.health import listen  # noqa: PLC0415 # a web server
 
     access, addresses = (_open if demo else _guarded)(cells)
-    listener = listen("127.0.0.1" if demo else "", settings.console_port)
+    listener = listen(
+        settings.console_port, "REDRIVE_CONSOLE_PORT", "127.0.0.1" if demo else ""
+    )
 
     tracing = tracing_of_process.set_up() if tracing_of_process.is_asked_for() else None
     app = _application(cells, access, addresses, tracing)
