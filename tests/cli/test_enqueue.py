@@ -202,6 +202,16 @@ def test_a_payload_that_is_not_there_is_not_taken_for_an_empty_one(
     assert database.value("select count(*) from redrive.jobs") == 0
 
 
+def test_a_payload_comes_from_standard_input_if_asked_for(
+    redrive: Redrive, database: Database
+) -> None:
+    done = redrive("enqueue", "some.kind", "-", stdin='{"from": "a file"}\n')
+
+    assert done.code == 0, done.err
+    payload = database.value("select payload from redrive.jobs")
+    assert payload == {"from": "a file"}
+
+
 def test_a_job_from_a_shell_goes_to_the_queue_of_its_handler(
     redrive: Redrive, database: Database
 ) -> None:

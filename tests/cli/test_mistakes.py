@@ -462,3 +462,12 @@ def test_an_error_of_usage_says_an_argument_without_its_escapes(
     assert done.code == 64
     assert "]0;title" in done.err
     assert not {"\x1b", "\x07", "\u202e"} & set(done.err)
+
+
+def test_a_worker_that_gets_handlers_without_their_flag_names_it(
+    redrive: Redrive,
+) -> None:
+    done = redrive("worker", "app.jobs:jobs")
+
+    assert done.code == 64
+    assert "redrive worker --handlers app.jobs:jobs" in done.err

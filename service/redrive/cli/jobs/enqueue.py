@@ -115,6 +115,7 @@ def enqueue(kind: str, payload: str | None, settings: Settings, **options: Any) 
 
     \b
     redrive enqueue invoice.charge '{"invoice": 17}' --key invoice-17
+    redrive enqueue invoice.charge - < invoice.json
     redrive enqueue - < jobs.jsonl      # lines of {"kind": ..., "payload": {...}, "queue"?, ...}
 
     The command prints the job's id. If the key is taken, it prints the id of the job that has the
@@ -128,6 +129,8 @@ def enqueue(kind: str, payload: str | None, settings: Settings, **options: Any) 
         _enqueue_lines(settings, sys.stdin.buffer, given)
         return
 
+    if payload == "-":
+        payload = sys.stdin.read()
     content: Any = {} if payload is None else _read_payload("payload", payload)
     registry = _registry(settings)
     chosen = cast("JobOptions", {**_declared(registry, kind), **given})

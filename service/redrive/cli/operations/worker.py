@@ -36,7 +36,19 @@ Figures = Callable[[], Iterable[Any]]
 """Source of metrics."""
 
 
-@click.group(invoke_without_command=True)
+class _Worker(click.Group):
+    """Group that says how to name handlers, if it gets them as a command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command."""
+        if args[0] not in self.commands and ":" in args[0]:
+            ctx.fail(f"To run these handlers: redrive worker --handlers {args[0]}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Worker, invoke_without_command=True)
 @database_option
 @click.option(
     "--handlers",
