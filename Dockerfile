@@ -17,7 +17,8 @@ ARG PYTHON_IMAGE=docker.io/library/python:3.13.14-slim-bookworm@sha256:67a1e1f21
 # else writes byte code.
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
-RUN python3 -m venv --without-pip /opt/redrive && python3 -m venv /opt/build
+RUN python3 -m venv --without-pip /opt/redrive && python3 -m venv /opt/build \
+    && apt-get update -q && apt-get install -q --yes --no-install-recommends binutils
 WORKDIR /src
 # sqs: the image can also read SQS, and is 30 MB larger.
 ARG REQUIREMENTS=runtime
@@ -32,11 +33,14 @@ COPY alerts alerts
 COPY service service
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/build/bin/pip --python /opt/redrive/bin/python install --no-compile --no-deps /wheels/*.whl \
-    # 11 MB that nothing here imports: rich draws tables without pygments. Uninstalled, so that pip brings them back with a
-    # package of yours that needs them. Then tests and type stubs of packages.
-    && /opt/build/bin/pip --python /opt/redrive/bin/python uninstall --yes pygments googleapis-common-protos pycparser \
+    # 12 MB that nothing here imports: rich draws tables without pygments and Markdown. Uninstalled, so that pip brings
+    # them back with a package of yours that needs them. Then tests and type stubs of packages, and 5 MB of names in
+    # compiled code that only a debugger reads.
+    && /opt/build/bin/pip --python /opt/redrive/bin/python uninstall --yes \
+        pygments markdown-it-py mdurl googleapis-common-protos pycparser \
     && find /opt/redrive/lib/python3*/site-packages -depth \( -path '*/site-packages/*/tests' -o -name benchmarks -o -name '*.pyi' \) \
         -exec rm -r {} + \
+    && find /opt/redrive/lib \( -name '_rust*.so' -o -name '_yaml*.so' -o -name 'rpds*.so' \) -exec strip --strip-unneeded {} + \
     && /opt/redrive/bin/redrive --version \
     && /opt/redrive/bin/python -B -m compileall -q -f --invalidation-mode unchecked-hash /opt/redrive/lib
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import httpx2
 import psycopg
 import pytest
 import requests
@@ -140,6 +141,8 @@ def test_sqlstates_that_people_meet(code: str, expected: str):
         (httpx.ConnectError("x"), "transient"),
         (httpx.ReadTimeout("x"), "transient"),
         (httpx.RemoteProtocolError("x"), "transient"),
+        (httpx2.ConnectError("x"), "transient"),
+        (httpx2.ReadTimeout("x"), "transient"),
         (requests.ConnectionError(), "transient"),
         (requests.ReadTimeout(), "transient"),
         (psycopg.OperationalError("server closed the connection"), "transient"),

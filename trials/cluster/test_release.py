@@ -97,7 +97,7 @@ def test_the_image_holds_what_redrive_needs_and_no_more(
     if base := os.environ.get("CLUSTER_PYTHON_IMAGE"):
         sizes = run("docker", "image", "inspect", "-f", "{{.Size}}", images[0], base)
         ours, theirs = map(int, sizes.split())
-        assert ours - theirs < 105e6
+        assert ours - theirs < 90e6
 
 
 def test_no_pod_has_a_token_or_rights(release: Release) -> None:

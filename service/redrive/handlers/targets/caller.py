@@ -13,7 +13,7 @@ from ipaddress import ip_network
 from typing import cast
 from urllib.parse import quote, urlsplit
 
-import httpcore
+import httpcore2
 
 from redrive.errors import InvalidJob, SettingsError
 from redrive.handlers import Handler, Handlers
@@ -149,7 +149,7 @@ def _policy(target: Target) -> Policy:
     )
 
 
-class _Network(httpcore.AsyncNetworkBackend):
+class _Network(httpcore2.AsyncNetworkBackend):
     """A network backend that checks each address when it connects.
 
     An earlier check would not be safe, because a name may resolve differently later.
@@ -157,7 +157,7 @@ class _Network(httpcore.AsyncNetworkBackend):
 
     def __init__(self, named: Iterable[Network]) -> None:
         self._named = tuple(named)
-        self._backend = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+        self._backend = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
 
     async def connect_tcp(
         self,
@@ -165,15 +165,15 @@ class _Network(httpcore.AsyncNetworkBackend):
         port: int,
         timeout: float | None = None,  # noqa: ASYNC109 # as in the base class
         local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
         """Connect to the first allowed address of a host that answers."""
         # If no address answers, the error of the last one is raised.
         *others, last = await self._addresses(host, port)
         share = timeout and timeout / (len(others) + 1)
 
         for address in others:
-            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 return await self._backend.connect_tcp(
                     address, port, share, local_address, socket_options
                 )
@@ -242,7 +242,7 @@ class _Caller:
         if not 200 <= response.status < 300:  # noqa: PLR2004 # success in HTTP
             raise self._failure(response, read)
 
-    def _failure(self, response: httpcore.Response, read: bytes) -> TargetError:
+    def _failure(self, response: httpcore2.Response, read: bytes) -> TargetError:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in response.headers
@@ -291,9 +291,9 @@ def _traceparent(job: Job) -> str | None:
 
 def _pool(
     target: Target, networks: Iterable[Network], slots: int
-) -> httpcore.AsyncConnectionPool:
+) -> httpcore2.AsyncConnectionPool:
     """Return the connections to a target, which are opened on demand."""
-    return httpcore.AsyncConnectionPool(
+    return httpcore2.AsyncConnectionPool(
         ssl_context=_tls(target),
         max_connections=slots,
         max_keepalive_connections=slots,
@@ -310,7 +310,7 @@ def _literal(host: str) -> Sequence[Network]:
         return ()
 
 
-async def _read_some(response: httpcore.Response) -> bytes:
+async def _read_some(response: httpcore2.Response) -> bytes:
     """Return the beginning of an answer's raw bytes, without decompressing them.
 
     A decompressed answer might have any size.

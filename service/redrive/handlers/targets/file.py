@@ -155,7 +155,7 @@ def _fault_of_heal(kind: str, target: Target) -> str | None:
 
 
 def _read_yaml(path: Path) -> Any:
-    if not all(map(find_spec, ("httpcore", "yaml"))):  # the extra `http`
+    if not all(map(find_spec, ("httpcore2", "yaml"))):  # the extra `http`
         how = "pip install 'redrive[http]'"
         msg = f"REDRIVE_TARGETS needs the http extra; install it with: {how}"
         raise SettingsError(msg)
