@@ -242,8 +242,8 @@ ILL = {
 
 def judged(health: Health) -> dict[str, tuple[bool, str]]:
     """Return the findings that need no further query."""
-    looks = (check_server.rights, *check_server.LOOKS)
-    return {found.check: (found.ok, found.text) for found in (f(health) for f in looks)}
+    looks = {"statistics": check_server.rights, **check_server.LOOKS}
+    return {name: look(health) for name, look in looks.items()}
 
 
 @pytest.mark.parametrize("check", ILL)
@@ -317,11 +317,7 @@ def test_check_names_the_long_transaction_and_how_to_end_it(
     writer.rows("begin")
     writer.rows("select redrive.enqueue('k')")
     pid = writer.value("select pg_backend_pid()")
-    (held,) = [
-        finding
-        for finding in check_server.findings(database.conn, 0)
-        if finding.check == "transactions"
-    ]
+    held = dict(check_server.findings(database.conn, 0))["transactions"]
 
     assert short == (True, "none is long")
     assert not held.ok
@@ -334,11 +330,7 @@ def test_check_names_who_has_the_connections(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check_server, "USED_CONNECTIONS", 0.0)
-    (full,) = [
-        finding
-        for finding in check_server.findings(database.conn, 0)
-        if finding.check == "connections"
-    ]
+    full = dict(check_server.findings(database.conn, 0))["connections"]
 
     assert not full.ok
     assert "are used; most: " in full.text

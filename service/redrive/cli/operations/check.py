@@ -10,7 +10,7 @@ import click
 import psycopg
 
 from redrive.cli.operations import check_server
-from redrive.cli.operations.check_server import Finding
+from redrive.cli.operations.check_server import Finding, Verdict, bad, good
 from redrive.cli.support.connection import ask_each, database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import cells_options, json_option
@@ -35,10 +35,6 @@ CLOCK_SECONDS = 5.0
 LOCK_TIMEOUT = "2s"
 
 
-_Row = tuple[Mapping[str, str], Finding]
-"""Columns that name a cell, and a finding of the cell."""
-
-
 @click.command()
 @cells_options("handlers")
 @click.option(
@@ -57,70 +53,60 @@ def check(cells: Sequence[Settings]) -> int:
     """
     answers, code = ask_each(cells, lambda settings: list(_of_the_database(settings)))
     # The process has the same settings in every cell, so they are checked once.
-    findings: list[_Row] = [({}, finding) for finding in _of_the_process(cells[0])]
-
-    for cell, found in answers:
-        findings += [(cell, finding) for finding in found]
-
-    for cell, finding in findings:
-        if wants_json():
-            emit({**cell, **finding._asdict()})
-        else:
-            _show(cell, finding)
+    is_fine = True
+    for cell, findings in ({}, _of_the_process(cells[0])), *answers:
+        for check, verdict in findings:
+            is_fine &= verdict.ok
+            if wants_json():
+                emit({**cell, "check": check, **verdict._asdict()})
+            else:
+                _show(cell, check, verdict)
 
     # A cell that does not answer decides the exit code: nothing is known about it.
-    if code:
-        return code
-
-    return Exit.DONE if all(finding.ok for _, finding in findings) else Exit.FAILED
+    return code or (Exit.DONE if is_fine else Exit.FAILED)
 
 
-def _show(cell: Mapping[str, str], finding: Finding) -> None:
-    mark = click.style("bad ", fg="red")
-    if finding.ok:
-        mark = click.style("ok  ", fg="green")
-
-    check = f"{finding.check:12}"
-    text = escaped_lines(finding.text.replace("\n", "\n     "))
-    click.echo(" ".join((mark, *cell.values(), check, text)))
+def _show(cell: Mapping[str, str], check: str, verdict: Verdict) -> None:
+    mark, color = ("ok  ", "green") if verdict.ok else ("bad ", "red")
+    text = escaped_lines(verdict.text.replace("\n", "\n     "))
+    click.echo(
+        " ".join((click.style(mark, fg=color), *cell.values(), f"{check:12}", text))
+    )
 
 
 def _of_the_process(settings: Settings) -> Iterator[Finding]:
-    yield Finding("settings", ok=True, text="all known")  # otherwise loading had failed
-    yield _encryption()
+    yield "settings", good("all known")  # otherwise loading had failed
+    yield "encryption", _encryption()
     if settings.handlers is not None:
-        yield _handlers(settings.handlers, settings.name_of("handlers"))
+        yield "handlers", _handlers(settings.handlers, settings.name_of("handlers"))
 
 
-def _encryption() -> Finding:
+def _encryption() -> Verdict:
     try:
         keyring = configured()
     except RedriveError as error:
-        return Finding("encryption", ok=False, text=str(error))
+        return bad(str(error))
 
     if keyring is None:
-        text = "off: payloads and failures are not encrypted"
-        return Finding("encryption", ok=True, text=text)
+        return good("off: payloads and failures are not encrypted")
 
     first, *others = keyring.ids
     text = f"on, with key {first}"
     if others:
         text += f"; {', '.join(others)} can decrypt"
 
-    return Finding("encryption", ok=True, text=text)
+    return good(text)
 
 
-def _handlers(target: str, name: str) -> Finding:
+def _handlers(target: str, name: str) -> Verdict:
     try:
         # Imported only if there are handlers to check, so that commands start fast.
         found = importlib.import_module("redrive.handlers").load(target, name)
     except RedriveError as error:
-        return Finding("handlers", ok=False, text=str(error))
+        return bad(str(error))
 
     kinds = ", ".join(handler.kind for handler in found)
-    return Finding(
-        check="handlers", ok=bool(kinds), text=kinds or "the registry is empty"
-    )
+    return good(kinds) if kinds else bad("the registry is empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,23 +156,20 @@ def _of_the_database(settings: Settings) -> Iterator[Finding]:
             yield from _of_vitals(conn)
             yield from check_server.findings(conn, settings.disk_budget_gib << 30)
             for name, look in _LOOKS.items():
-                yield _looked(conn, name, look)
+                yield name, _looked(conn, look)
     except psycopg.errors.InsufficientPrivilege as error:
         text = (
             f"{error.diag.message_primary}: {login} may not look there, so the checks from"
             f" there on are missing; grant redrive_operator to it"
         )
-        yield Finding("rights", ok=False, text=text)
+        yield "rights", bad(text)
 
 
-def _looked(
-    conn: Connection, name: str, look: Callable[[Connection], Finding]
-) -> Finding:
+def _looked(conn: Connection, look: Callable[[Connection], Verdict]) -> Verdict:
     try:
         return look(conn)
     except psycopg.errors.LockNotAvailable:
-        text = f"a table is locked: {_blocked_by(standing.blockers(conn))}"
-        return Finding(name, ok=False, text=text)
+        return bad(f"a table is locked: {_blocked_by(standing.blockers(conn))}")
 
 
 def _of_vitals(conn: Connection) -> Iterator[Finding]:
@@ -195,24 +178,23 @@ def _of_vitals(conn: Connection) -> Iterator[Finding]:
     )
     assert vitals is not None  # noqa: S101 # a select without a table has one row
 
-    for look in (_server, _durability, _schema, _roles, _clock):
-        yield look(vitals)
+    yield "database", _server(vitals)
+    yield "durability", _durability(vitals)
+    yield "schema", good(f"version {vitals.schema_version}")
+    yield "roles", _roles(vitals)
+    yield "clock", _clock(vitals)
 
 
-def _owners(conn: Connection) -> Finding:
+def _owners(conn: Connection) -> Verdict:
     found = foreign.find(conn)
     if found is None:
-        return Finding(
-            "owners", ok=True, text="the owner of the schema owns everything"
-        )
+        return good("the owner of the schema owns everything")
 
     thing, owner = found
-    text = f"{thing} belongs to {owner}: find out who made it, and why"
-
-    return Finding("owners", ok=False, text=text)
+    return bad(f"{thing} belongs to {owner}: find out who made it, and why")
 
 
-def _replication(conn: Connection) -> Finding:
+def _replication(conn: Connection) -> Verdict:
     published_by = publications.publishing(conn)
     without_identity = publications.without_identity(conn)
 
@@ -221,122 +203,104 @@ def _replication(conn: Connection) -> Finding:
         tables = f"our tables are published by {', '.join(published_by)}"
 
     if not without_identity:
-        text = f"{tables}, and each has a replica identity"
-        return Finding("replication", ok=True, text=text)
+        return good(f"{tables}, and each has a replica identity")
 
-    text = (
+    return bad(
         f"{tables}, and these have no replica identity: {', '.join(without_identity)};"
         " a publication stops every update and delete of them, and so the workers;"
         " run for each: alter table ... replica identity full"
     )
-    return Finding("replication", ok=False, text=text)
 
 
-def _audit(conn: Connection) -> Finding:
+def _audit(conn: Connection) -> Verdict:
     verdict = audit.verify(conn)
     if verdict.fault is None:
-        text = f"{verdict.lines} lines, as they were written"
-        return Finding("audit", ok=True, text=text)
+        return good(f"{verdict.lines} lines, as they were written")
 
-    text = f"somebody changed the audit log: {verdict.fault}; see redrive audit verify"
-    return Finding("audit", ok=False, text=text)
+    return bad(
+        f"somebody changed the audit log: {verdict.fault}; see redrive audit verify"
+    )
 
 
-def _kinds(conn: Connection) -> Finding:
+def _kinds(conn: Connection) -> Verdict:
     found = unhandled(conn)
     if not found:
-        text = "each due job has a live worker of its queue that handles it"
-        return Finding("kinds", ok=True, text=text)
+        return good("each due job has a live worker of its queue that handles it")
 
     text = sentence(found[0])
     if len(found) > 1:
         text += f"; and {len(found) - 1} more such kinds: see redrive queue ls"
 
-    return Finding("kinds", ok=False, text=text)
+    return bad(text)
 
 
-def _failing(conn: Connection) -> Finding:
+def _failing(conn: Connection) -> Verdict:
     kinds = list(failing.failing_kinds(failing.find(conn)))
     if not kinds:
-        text = "no kind fails more often than its objective"
-        return Finding("failing", ok=True, text=text)
+        return good("no kind fails more often than its objective")
 
-    text = f"{' '.join(kinds)} See redrive dlq groups"
-    return Finding("failing", ok=False, text=text)
+    return bad(f"{' '.join(kinds)} See redrive dlq groups")
 
 
-def _server(vitals: _Vitals) -> Finding:
+def _server(vitals: _Vitals) -> Verdict:
     if vitals.harmful:
-        text = (
+        return bad(
             f"{vitals.harmful}, so parts of Redrive do not work; reset it for the role,"
             " the database or the server"
         )
-        return Finding("database", ok=False, text=text)
 
     if vitals.is_read_only:
-        return Finding("database", ok=False, text="read-only: is this a standby?")
-    return Finding("database", ok=True, text=f"Postgres {vitals.server_version}")
+        return bad("read-only: is this a standby?")
+    return good(f"Postgres {vitals.server_version}")
 
 
-def _durability(vitals: _Vitals) -> Finding:
+def _durability(vitals: _Vitals) -> Verdict:
     if not vitals.is_logged:
-        text = "the jobs table is unlogged: a crash loses jobs"
-        return Finding("durability", ok=False, text=text)
+        return bad("the jobs table is unlogged: a crash loses jobs")
 
     if vitals.is_throwaway:  # a server of redrive.testing is temporary on purpose
-        text = (
+        return good(
             "not needed: this Postgres is for trials, and its data is deleted with it"
         )
-        return Finding("durability", ok=True, text=text)
 
     if not vitals.has_fsync:
-        text = (
+        return bad(
             "fsync is off: a crash of the machine may lose jobs, or the whole database"
         )
-        return Finding("durability", ok=False, text=text)
 
-    return Finding("durability", ok=True, text="fsync on, tables logged")
-
-
-def _schema(vitals: _Vitals) -> Finding:
-    return Finding("schema", ok=True, text=f"version {vitals.schema_version}")
+    return good("fsync on, tables logged")
 
 
-def _roles(vitals: _Vitals) -> Finding:
+def _roles(vitals: _Vitals) -> Verdict:
     if not vitals.missing_roles:
-        return Finding("roles", ok=True, text="all exist")
+        return good("all exist")
 
     missing = ", ".join(vitals.missing_roles)
-    text = f"missing: {missing}; run redrive migrate as a user with CREATEROLE"
-
-    return Finding("roles", ok=False, text=text)
+    return bad(f"missing: {missing}; run redrive migrate as a user with CREATEROLE")
 
 
-def _clock(vitals: _Vitals) -> Finding:
+def _clock(vitals: _Vitals) -> Verdict:
     apart = abs(time.time() - vitals.clock)
     if apart <= CLOCK_SECONDS:
-        text = f"within {CLOCK_SECONDS:.0f} s of the database's"
-        return Finding("clock", ok=True, text=text)
+        return good(f"within {CLOCK_SECONDS:.0f} s of the database's")
 
-    text = f"{apart:.0f} s off the database's: waits in /metrics are wrong by as much"
-    return Finding("clock", ok=False, text=text)
+    return bad(
+        f"{apart:.0f} s off the database's: waits in /metrics are wrong by as much"
+    )
 
 
-def _workers(conn: Connection) -> Finding:
+def _workers(conn: Connection) -> Verdict:
     alive = standing.alive(conn)
     fault = standing.fault(conn)
     if fault is not None:
-        return Finding("workers", ok=False, text=f"worker {fault.name}: {fault.text}")
+        return bad(f"worker {fault.name}: {fault.text}")
 
     unserved = standing.unserved(conn)
     if not unserved:
-        text = f"{alive} live; each due job has one for its queue"
-        return Finding("workers", ok=True, text=text)
+        return good(f"{alive} live; each due job has one for its queue")
 
     queues = f"queue {unserved[0]}{_more_queues(unserved)}"
-    text = f"jobs are due in {queues}, and no live worker serves it: start one"
-
-    return Finding("workers", ok=False, text=text)
+    return bad(f"jobs are due in {queues}, and no live worker serves it: start one")
 
 
 def _more_queues(found: Sequence[object]) -> str:
@@ -344,40 +308,35 @@ def _more_queues(found: Sequence[object]) -> str:
     return f" and {counted(more, 'more queue')}" if more else ""
 
 
-def _rescue(conn: Connection) -> Finding:
+def _rescue(conn: Connection) -> Verdict:
     lost = standing.lost(conn)
     if not lost:
-        return Finding("rescue", ok=True, text="no lost worker holds jobs")
+        return good("no lost worker holds jobs")
 
-    text = (
+    return bad(
         f"{counted(lost, 'worker')} lost, and no worker has rescued their jobs;"
         " any live worker does so within seconds: is one running?"
     )
-    return Finding("rescue", ok=False, text=text)
 
 
-def _progress(conn: Connection) -> Finding:
+def _progress(conn: Connection) -> Verdict:
     found = standing.standing(conn)
     if not found:
-        text = "no due job waits beside a free slot"
-        return Finding("progress", ok=True, text=text)
+        return good("no due job waits beside a free slot")
 
     first = found[0]
     queues = f"queue {first.queue}{_more_queues(found)}"
     workers = counted(first.workers, "live worker")
-    text = (
+    return bad(
         f"{queues}: jobs are due, {workers} with free slots, and nothing was claimed or"
         f" ended for {first.seconds:.0f} s; {_blocked_by(standing.blockers(conn))}"
     )
 
-    return Finding("progress", ok=False, text=text)
 
-
-def _speed(conn: Connection) -> Finding:
+def _speed(conn: Connection) -> Verdict:
     found = standing.slowest(conn)
     if found is None:
-        text = "no worker's exchange takes much longer than usual"
-        return Finding("speed", ok=True, text=text)
+        return good("no worker's exchange takes much longer than usual")
 
     causes: list[str] = []
     if blockers := standing.blockers(conn):
@@ -388,27 +347,24 @@ def _speed(conn: Connection) -> Finding:
         causes.append("no session explains it: see the load of the server")
 
     text = f"an exchange of worker {found.name}: {slow_text(found.seconds, found.factor)}; "
-    return Finding("speed", ok=False, text=text + "; ".join(causes))
+    return bad(text + "; ".join(causes))
 
 
-def _locks(conn: Connection) -> Finding:
+def _locks(conn: Connection) -> Verdict:
     found = standing.lasting_locks(conn)
     if not found:
-        return Finding("locks", ok=True, text="no session keeps a table locked")
-    return Finding("locks", ok=False, text=_blocked_by(found))
+        return good("no session keeps a table locked")
+    return bad(_blocked_by(found))
 
 
 def _blocked_by(found: Sequence[standing.Blocker]) -> str:
     """Return a text about the session that stops everything, and its remedy."""
-    if not found:
-        return (
-            "no session was seen to block it: see the workers' logs and their /readyz"
-        )
-
-    return found[0].text
+    if found:
+        return found[0].text
+    return "no session was seen to block it: see the workers' logs and their /readyz"
 
 
-_LOOKS: Mapping[str, Callable[[Connection], Finding]] = {
+_LOOKS: Mapping[str, Callable[[Connection], Verdict]] = {
     "workers": _workers,
     "rescue": _rescue,
     "progress": _progress,

@@ -3,7 +3,7 @@
 The alerts have the same limits.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, LiteralString, NamedTuple
 
 import msgspec
@@ -40,15 +40,28 @@ _NOT_VACUUMED: LiteralString = """
       and o.option_name = 'autovacuum_enabled' and not o.option_value::boolean"""
 
 
-class Finding(NamedTuple):
+class Verdict(NamedTuple):
     """Result of one check.
 
     `text` describes the good state, or the fault and its remedy.
     """
 
-    check: str
     ok: bool
     text: str
+
+
+Finding = tuple[str, Verdict]
+"""Name of a check, and its result."""
+
+
+def good(text: str) -> Verdict:
+    """Return the result of a check that found no fault."""
+    return Verdict(ok=True, text=text)
+
+
+def bad(text: str) -> Verdict:
+    """Return the result of a check that found a fault."""
+    return Verdict(ok=False, text=text)
 
 
 class _Sessions(NamedTuple):
@@ -70,35 +83,33 @@ def findings(conn: Connection, disk_budget: int) -> Iterator[Finding]:
     health = None if body is None else msgspec.json.decode(body, type=Health)
     if health is None:
         text = "a sequence of schema redrive is locked, so nothing was read: try again"
-        yield Finding("server", ok=False, text=text)
+        yield "server", bad(text)
         return
 
-    yield rights(health)
-    yield _connections(conn, health)
-    yield _transactions(conn, health)
-    yield disk(health, disk_budget)
+    yield "statistics", rights(health)
+    yield "connections", _connections(conn, health)
+    yield "transactions", _transactions(conn, health)
+    yield "disk", disk(health, disk_budget)
 
-    for look in LOOKS:
-        yield look(health)
+    for name, look in LOOKS.items():
+        yield name, look(health)
 
 
-def rights(health: Health) -> Finding:
+def rights(health: Health) -> Verdict:
     """Say whether all figures can be measured."""
     if health.sees_sessions:
-        text = "the schema's owner sees all sessions"
-        return Finding("statistics", ok=True, text=text)
+        return good("the schema's owner sees all sessions")
 
-    text = (
+    return bad(
         "redrive_owner sees no other sessions, so connections, long transactions and"
         " lag of standbys are not measured;"
         " as a superuser: grant pg_read_all_stats to redrive_owner"
     )
-    return Finding("statistics", ok=False, text=text)
 
 
-def _connections(conn: Connection, health: Health) -> Finding:
+def _connections(conn: Connection, health: Health) -> Verdict:
     if not health.connections:
-        return Finding("connections", ok=True, text="not measured")
+        return good("not measured")
 
     fullest = max(health.connections, key=_use)
     text = f"{fullest.used} of {fullest.available} of the {fullest.scope} are used"
@@ -107,7 +118,7 @@ def _connections(conn: Connection, health: Health) -> Finding:
         groups = "; ".join(map(_group, records(conn, _Sessions, _SESSIONS)))
         text += f"; most: {groups}; close some, or raise the limit"
 
-    return Finding("connections", ok=is_fine, text=text)
+    return Verdict(is_fine, text)
 
 
 def _use(connections: Connections) -> float:
@@ -121,33 +132,31 @@ def _group(sessions: _Sessions) -> str:
     return f"{idle} by {sessions.login}, {application}"
 
 
-def _transactions(conn: Connection, health: Health) -> Finding:
+def _transactions(conn: Connection, health: Health) -> Verdict:
     oldest = oldest_transaction(conn)
     if oldest is None or oldest.seconds <= LONG_TRANSACTION_SECONDS:
-        return Finding("transactions", ok=True, text="none is long")
+        return good("none is long")
 
     worst = max(health.tables, key=lambda table: table.dead_rows)
-    text = (
+    return bad(
         f"{oldest.text} holds vacuum back: rows that died since stay,"
         f" {worst.dead_rows} in redrive.{worst.table} alone; to end it: {oldest.end}"
     )
-    return Finding("transactions", ok=False, text=text)
 
 
-def autovacuum(conn: Connection) -> Finding:
+def autovacuum(conn: Connection) -> Verdict:
     """Name the tables for which autovacuum is off."""
     tables: str | None = value(conn, _NOT_VACUUMED)
     if tables is None:
-        return Finding("autovacuum", ok=True, text="on for all tables")
+        return good("on for all tables")
 
-    text = (
+    return bad(
         f"off for {tables}, so dead rows stay and slow down claims; run for each:"
         " alter table ... reset (autovacuum_enabled)"
     )
-    return Finding("autovacuum", ok=False, text=text)
 
 
-def _bloat(health: Health) -> Finding:
+def _bloat(health: Health) -> Verdict:
     worst = max(health.tables, key=_debt)
     text = (
         f"{worst.dead_rows} dead rows in redrive.{worst.table};"
@@ -155,18 +164,18 @@ def _bloat(health: Health) -> Finding:
     )
 
     if worst.dead_rows <= DEAD_ROWS or _debt(worst) <= DEAD_THRESHOLDS:
-        return Finding("bloat", ok=True, text=text)
+        return good(text)
 
     # Nothing holds vacuum back, so a vacuum by hand removes the dead rows.
     if not health.horizons:
         text += f"; run: vacuum redrive.{worst.table}"
-        return Finding("bloat", ok=False, text=text)
+        return bad(text)
 
     holder = max(health.horizons, key=health.horizons.__getitem__)
     age = counted(health.horizons[holder], "transaction")
     text += f"; a {holder} holds vacuum back by {age}"
 
-    return Finding("bloat", ok=False, text=text)
+    return bad(text)
 
 
 def _debt(table: Vacuumed) -> float:
@@ -174,7 +183,7 @@ def _debt(table: Vacuumed) -> float:
     return table.dead_rows / max(table.threshold, 1)
 
 
-def _wraparound(health: Health) -> Finding:
+def _wraparound(health: Health) -> Verdict:
     def excess(freeze: FreezeAge) -> int:
         return freeze.age - health.freeze_at[freeze.counter]
 
@@ -183,30 +192,28 @@ def _wraparound(health: Health) -> Finding:
     owner = "this database" if is_ours else "the server's oldest database"
     text = f"the oldest {oldest.counter} id of {owner} is {oldest.age} old"
     if excess(oldest) <= FREEZE_MARGIN:
-        return Finding("wraparound", ok=True, text=text)
+        return good(text)
 
     text += (
         f"; autovacuum should have frozen it at {health.freeze_at[oldest.counter]}, and"
         " Postgres accepts no writes from 2.1 billion on: end what holds vacuum"
         " back, then run vacuum freeze in that database"
     )
-    return Finding("wraparound", ok=False, text=text)
+    return bad(text)
 
 
-def _standbys(health: Health) -> Finding:
+def _standbys(health: Health) -> Verdict:
     late = list(filter(_is_late, health.standbys))
     if not late:
         count = counted(len(health.standbys), "standby", "standbys")
-        return Finding("standbys", ok=True, text=f"{count}, none is late")
+        return good(f"{count}, none is late")
 
     first = late[0]
     delay = f"{first.lag_seconds:.0f} s and {_mib(first.lag_bytes)}"
-    text = (
+    return bad(
         f"{first.name} is {delay} behind:"
         " a failover to it would lose that, or wait for it"
     )
-
-    return Finding("standbys", ok=False, text=text)
 
 
 def _is_late(standby: Standby) -> bool:
@@ -214,59 +221,58 @@ def _is_late(standby: Standby) -> bool:
     return is_slow or standby.lag_bytes > STANDBY_BYTES
 
 
-def _slots(health: Health) -> Finding:
+def _slots(health: Health) -> Verdict:
     for slot in health.slots:
         most = ACTIVE_SLOT_BYTES if slot.is_active else SLOT_BYTES
         if slot.kept_bytes > most:
             use = "its receiver is late" if slot.is_active else "nobody uses it"
-            text = (
+            return bad(
                 f"the server keeps {_mib(slot.kept_bytes)} of WAL for {slot.name},"
                 f" and {use}; it fills the disk. If nobody needs the slot:"
                 f" select pg_drop_replication_slot('{slot.name}')"
             )
-            return Finding("slots", ok=False, text=text)
 
     count = counted(len(health.slots), "replication slot")
-    return Finding("slots", ok=True, text=f"{count}, none keeps much WAL")
+    return good(f"{count}, none keeps much WAL")
 
 
-def _sequences(health: Health) -> Finding:
+def _sequences(health: Health) -> Verdict:
     name, share = max(health.sequences.items(), key=lambda item: item[1])
     text = f"redrive.{name} has used {share:.1%} of its numbers"
     if share <= USED_SEQUENCE:
-        return Finding("sequences", ok=True, text=text)
+        return good(text)
 
     text += ": nothing can be inserted once they are used up; ask for help now"
-    return Finding("sequences", ok=False, text=text)
+    return bad(text)
 
 
-def _names(health: Health) -> Finding:
+def _names(health: Health) -> Verdict:
     fullest = max(health.names, key=lambda n: n.used / max(n.allowed, 1), default=None)
     if fullest is None:
-        return Finding("names", ok=True, text="not measured")
+        return good("not measured")
 
     text = f"{fullest.used} of {fullest.allowed} allowed names of {fullest.what} are in use"
     if fullest.used <= USED_NAMES * fullest.allowed:
-        return Finding("names", ok=True, text=text)
+        return good(text)
 
     text += (
         ": enqueue refuses new ones above that; see redrive queue limits, and raise it with"
         f" redrive queue limit {fullest.what}=N"
     )
-    return Finding("names", ok=False, text=text)
+    return bad(text)
 
 
-def disk(health: Health, budget: int) -> Finding:
+def disk(health: Health, budget: int) -> Verdict:
     """Compare the size of dead letters and of the history with the budget, in bytes."""
     used = sum(health.disk.values())
     text = f"dead letters and history take {_mib(used)}"
     if not budget:
         text += "; REDRIVE_DISK_BUDGET_GIB sets no limit"
-        return Finding("disk", ok=True, text=text)
+        return good(text)
 
     text += f" of {_mib(budget)}"
     if used <= USED_DISK * budget:
-        return Finding("disk", ok=True, text=text)
+        return good(text)
 
     most = max(health.disk, key=health.disk.__getitem__)
     remedy = "delete old ones with redrive purge --older-than 7d"
@@ -274,40 +280,37 @@ def disk(health: Health, budget: int) -> Finding:
         remedy = "keep fewer days with redrive queue set QUEUE --history 1d"
 
     text += f", most of it {most.replace('_', ' ')}: {remedy}, or raise the budget"
-    return Finding("disk", ok=False, text=text)
+    return bad(text)
 
 
-def _forgotten(health: Health) -> Finding:
+def _forgotten(health: Health) -> Verdict:
     for state, seconds in health.campaigns.items():
         if seconds > FORGOTTEN_SECONDS:
-            text = (
+            return bad(
                 f"a campaign has been {state} for {_days(seconds)} with dead letters"
                 " left: see redrive campaign ls; resume or cancel it"
             )
-            return Finding("campaigns", ok=False, text=text)
 
     if health.heals_aborted >= ABORTED_HEALS:
-        text = (
+        return bad(
             f"{health.heals_aborted} campaigns of heal aborted within a day, so the"
             " deploy did not fix what it should: see redrive campaign ls"
         )
-        return Finding("campaigns", ok=False, text=text)
 
-    return Finding("campaigns", ok=True, text="none waits for a decision")
+    return good("none waits for a decision")
 
 
-def _limits(health: Health) -> Finding:
+def _limits(health: Health) -> Verdict:
     name, seconds = max(
         health.limits.items(), key=lambda item: item[1], default=("", 0.0)
     )
     if seconds <= FORGOTTEN_SECONDS:
-        return Finding("limits", ok=True, text="no job has waited for a day")
+        return good("no job has waited for a day")
 
-    text = (
+    return bad(
         f"a job has waited for limit {name} for {_days(seconds)}:"
         " see redrive limit ls; raise it with redrive limit set"
     )
-    return Finding("limits", ok=False, text=text)
 
 
 def _mib(size: float) -> str:
@@ -318,7 +321,14 @@ def _days(seconds: float) -> str:
     return f"{seconds / 86_400:.1f} days"
 
 
-LOOKS: tuple[Callable[[Health], Finding], ...] = (
-    *(_bloat, _wraparound, _standbys, _slots, _sequences, _names, _forgotten, _limits),
-)
-"""Findings that need no further query."""
+LOOKS: Mapping[str, Callable[[Health], Verdict]] = {
+    "bloat": _bloat,
+    "wraparound": _wraparound,
+    "standbys": _standbys,
+    "slots": _slots,
+    "sequences": _sequences,
+    "names": _names,
+    "campaigns": _forgotten,
+    "limits": _limits,
+}
+"""Checks that need no further query."""
