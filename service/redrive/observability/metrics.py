@@ -223,93 +223,84 @@ class Metrics:
     def _add_jobs(self) -> None:
         """Add the metrics of jobs and their attempts."""
         self.inflight = Gauge(
-            name="redrive_jobs_inflight",
-            documentation="Jobs this worker holds.",
-            labels=("queue", "kind"),
+            "redrive_jobs_inflight", "Jobs this worker holds.", ("queue", "kind")
         )
         self.retries = Counter(
-            name="redrive_job_retries_total",
-            documentation="Failed attempts that will be retried,"
-            " by category of failure.",
-            labels=("queue", "kind", "reason"),
+            "redrive_job_retries_total",
+            "Failed attempts that will be retried, by category of failure.",
+            ("queue", "kind", "reason"),
         )
         self.attempts = Counter(
-            name="redrive_job_attempts_total",
-            documentation="Attempts that ended, by outcome.",
-            labels=("queue", "kind", "outcome"),
+            "redrive_job_attempts_total",
+            "Attempts that ended, by outcome.",
+            ("queue", "kind", "outcome"),
         )
 
         self.duration = Histogram(
-            name="redrive_job_duration_seconds",
-            documentation="Time spent in the handler.",
-            labels=("queue", "kind", "outcome"),
-            buckets=DURATION_BUCKETS,
+            "redrive_job_duration_seconds",
+            "Time spent in the handler.",
+            ("queue", "kind", "outcome"),
+            DURATION_BUCKETS,
         )
         self.wait = Histogram(
-            name="redrive_job_wait_seconds",
-            documentation="Time from due to claimed.",
-            labels=("queue",),
-            buckets=WAIT_BUCKETS,
+            "redrive_job_wait_seconds",
+            "Time from due to claimed.",
+            ("queue",),
+            WAIT_BUCKETS,
         )
         self.time_to_dlq = Histogram(
-            name="redrive_dlq_time_to_death_seconds",
-            documentation="Time from a job's enqueueing to its first death.",
-            labels=("queue",),
-            buckets=DEATH_BUCKETS,
+            "redrive_dlq_time_to_death_seconds",
+            "Time from a job's enqueueing to its first death.",
+            ("queue",),
+            DEATH_BUCKETS,
         )
 
-        self.claims = Counter(
-            name="redrive_claims_total",
-            documentation="Claims, by result.",
-            labels=("result",),
-        )
+        self.claims = Counter("redrive_claims_total", "Claims, by result.", ("result",))
         self.exchange = Histogram(
-            name="redrive_exchange_duration_seconds",
-            documentation="Duration of one round trip that settles and claims.",
-            labels=(),
-            buckets=CALL_BUCKETS,
+            "redrive_exchange_duration_seconds",
+            "Duration of one round trip that settles and claims.",
+            (),
+            CALL_BUCKETS,
         )
 
         self.stale = Counter(
-            name="redrive_stale_settlements_total",
-            documentation="Settlements refused because the worker no longer held"
-            " the job.",
-            labels=("queue", "kind"),
+            "redrive_stale_settlements_total",
+            "Settlements refused because the worker no longer held the job.",
+            ("queue", "kind"),
         )
         self.released = Counter(
-            name="redrive_jobs_released_total",
-            documentation="Jobs given back without using up an attempt, by reason.",
-            labels=("queue", "reason"),
+            "redrive_jobs_released_total",
+            "Jobs given back without using up an attempt, by reason.",
+            ("queue", "reason"),
         )
 
         self.lost = Counter(
-            name="redrive_jobs_lost_total",
-            documentation="Jobs dropped because this worker was declared lost.",
-            labels=(),
+            "redrive_jobs_lost_total",
+            "Jobs dropped because this worker was declared lost.",
+            (),
         )
         self.rescued = Counter(
-            name="redrive_jobs_rescued_total",
-            documentation="Jobs this worker took back from lost workers.",
-            labels=(),
+            "redrive_jobs_rescued_total",
+            "Jobs this worker took back from lost workers.",
+            (),
         )
 
     def _add_worker(self) -> None:
         """Add the metrics of the worker itself."""
         self.runner_deaths = Counter(
-            name="redrive_runner_deaths_total",
-            documentation="Runner processes that died, by cause.",
-            labels=("cause",),
+            "redrive_runner_deaths_total",
+            "Runner processes that died, by cause.",
+            ("cause",),
         )
         self.database_errors = Counter(
-            name="redrive_db_errors_total",
-            documentation="Database errors, by operation and SQLSTATE.",
-            labels=("operation", "sqlstate"),
+            "redrive_db_errors_total",
+            "Database errors, by operation and SQLSTATE.",
+            ("operation", "sqlstate"),
         )
         self.maintenance_failures = Counter(
-            name="redrive_maintenance_failures_total",
-            documentation="Chores of all workers that this worker could not do,"
-            " by chore.",
-            labels=("chore",),
+            "redrive_maintenance_failures_total",
+            "Chores of all workers that this worker could not do, by chore.",
+            ("chore",),
         )
 
         self.slots = Gauge("redrive_worker_slots", "Jobs this worker can run at once.")
@@ -321,12 +312,12 @@ class Metrics:
         self.up = Gauge(
             "redrive_worker_up",
             "1 for each queue this worker serves ('*' means all).",
-            labels=("queue",),
+            ("queue",),
         )
         self.timeout = Gauge(
             "redrive_queue_timeout_seconds",
             "Longest timeout of an attempt among this worker's jobs, 0 for none.",
-            labels=("queue",),
+            ("queue",),
         )
         self.draining = Gauge(
             "redrive_worker_draining",

@@ -157,7 +157,7 @@ class Failing(msgspec.Struct, frozen=True):
     behind: list[Behind] = []
 
 
-class Connections(msgspec.Struct, array_like=True, frozen=True):
+class Connections(NamedTuple):
     """Used and available connections; `scope` is `server` or `database`."""
 
     scope: str
@@ -165,7 +165,7 @@ class Connections(msgspec.Struct, array_like=True, frozen=True):
     available: int
 
 
-class FreezeAge(msgspec.Struct, array_like=True, frozen=True):
+class FreezeAge(NamedTuple):
     """Age of the oldest id that is not frozen.
 
     `counter`: `transaction` or `multixact`. `scope`: `server` is the oldest database.
@@ -176,7 +176,7 @@ class FreezeAge(msgspec.Struct, array_like=True, frozen=True):
     age: int
 
 
-class Vacuumed(msgspec.Struct, array_like=True, frozen=True):
+class Vacuumed(NamedTuple):
     """Dead rows of a table, how many start autovacuum, and the last vacuum's age."""
 
     table: str
@@ -185,7 +185,7 @@ class Vacuumed(msgspec.Struct, array_like=True, frozen=True):
     seconds: float | None
 
 
-class Standby(msgspec.Struct, array_like=True, frozen=True):
+class Standby(NamedTuple):
     """WAL that a receiver has not applied yet, in bytes and as a delay."""
 
     name: str
@@ -193,7 +193,7 @@ class Standby(msgspec.Struct, array_like=True, frozen=True):
     lag_seconds: float
 
 
-class Slot(msgspec.Struct, array_like=True, frozen=True):
+class Slot(NamedTuple):
     """Replication slot, and the bytes of WAL that the server keeps for it."""
 
     name: str
@@ -201,7 +201,7 @@ class Slot(msgspec.Struct, array_like=True, frozen=True):
     kept_bytes: float
 
 
-class Names(msgspec.Struct, array_like=True, frozen=True):
+class Names(NamedTuple):
     """Used and allowed names; `what` is `queues` or `kinds`."""
 
     what: str
@@ -209,7 +209,7 @@ class Names(msgspec.Struct, array_like=True, frozen=True):
     allowed: int
 
 
-class LongTransaction(msgspec.Struct, frozen=True, array_like=True):
+class LongTransaction(NamedTuple):
     """Transaction that has held vacuum back for long.
 
     `session`: its process id, or the name of a prepared transaction.

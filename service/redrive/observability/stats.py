@@ -26,6 +26,7 @@ from redrive.observability.families import (
     COUNTERS,
     DLQ_DEPTH,
     FIGURES,
+    HEALTH_FIGURES,
     Labels,
     Total,
     Values,
@@ -33,7 +34,6 @@ from redrive.observability.families import (
     by_event,
     known_kinds,
 )
-from redrive.observability.health_figures import HEALTH_FIGURES
 from redrive.observability.snapshot import Snapshot
 
 MAX_AGE_SECONDS = 2.0
@@ -115,19 +115,17 @@ class DatabaseStats:
 
         if body is not None:
             snapshot = self._decode(body)
-            about = "How long reading the database's figures took."
             yield _gauge(
                 "redrive_stats_duration_seconds",
-                about=about,
-                labels=(),
-                values={(): (time.monotonic() - began)},
+                "How long reading the database's figures took.",
+                (),
+                {(): time.monotonic() - began},
             )
-            about = "Bytes that dead letters and the history may take, if limited."
             yield _gauge(
                 "redrive_disk_budget_bytes",
-                about=about,
-                labels=(),
-                values={(): self._disk_budget} if self._disk_budget else {},
+                "Bytes that dead letters and the history may take, if limited.",
+                (),
+                {(): self._disk_budget} if self._disk_budget else {},
             )
             yield from _gauges(snapshot)
             yield from _totals(snapshot)
@@ -149,8 +147,12 @@ class DatabaseStats:
 
 
 def _gauges(snapshot: Snapshot) -> Iterator[Metric]:
-    for figure in (*FIGURES, *HEALTH_FIGURES):
+    for figure in FIGURES:
         yield _gauge(figure.name, figure.help, figure.labels, figure.values(snapshot))
+
+    for figure in HEALTH_FIGURES:
+        values: Values = figure.values(snapshot.health) if snapshot.health else {}
+        yield _gauge(figure.name, figure.help, figure.labels, values)
 
 
 def _totals(snapshot: Snapshot) -> Iterator[Metric]:
@@ -164,18 +166,13 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     # A dead letter that somebody inserted by hand, such as from a backup, was not counted
     # when it came. It is counted when it leaves.
     shown = {labels: max(0.0, depth) for labels, depth in depths.items()}
-    yield _gauge(
-        DLQ_DEPTH.name,
-        about=DLQ_DEPTH.help,
-        labels=tuple(DLQ_DEPTH.labels),
-        values=shown,
-    )
+    yield _gauge(DLQ_DEPTH.name, DLQ_DEPTH.help, tuple(DLQ_DEPTH.labels), shown)
 
 
 def up(*, is_up: bool) -> Metric:
     """Return the metric that says whether the following figures could be read."""
     about = "1 if the database's figures could be read, else 0."
-    return _gauge("redrive_stats_up", about=about, labels=(), values={(): is_up})
+    return _gauge("redrive_stats_up", about, (), {(): is_up})
 
 
 def _counter(total: Total, values: Values) -> Metric:
