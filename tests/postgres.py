@@ -283,7 +283,7 @@ class Server:
     @contextlib.contextmanager
     def _made(self, statement: str, *names: str) -> Iterator[str]:
         """A database for a while."""
-        self._drop_used()
+        self._drop_used(keep=1)
         name = next(self._names)
         self.admin(cast("LiteralString", statement), name, *names)
         try:
@@ -291,10 +291,13 @@ class Server:
         finally:
             self._used.append(name)
 
-    def _drop_used(self) -> None:
-        """Drop databases that nobody is in any more; the server waits 0.1 s for who just left."""
-        while self._used:
-            self.admin("drop database {} with (force)", self._used.pop())
+    def _drop_used(self, keep: int = 0) -> None:
+        """Drop databases of earlier tests, but not the last `keep`.
+
+        The backends of the newest may still be there, and the server waits 0.1 s for each.
+        """
+        while len(self._used) > keep:
+            self.admin("drop database {} with (force)", self._used.pop(0))
 
     def template(self) -> str:
         """The name of a database that holds what `redrive migrate` makes; made on first use."""
