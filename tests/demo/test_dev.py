@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -166,12 +165,10 @@ def test_it_runs_everything_reloads_ends_all_of_it_and_keeps_its_data(
     assert code == 0, said
     ends(place)
     assert (home / ".redrive" / ".gitignore").read_text() == "*\n"
-    assert_data_is_kept_until_it_is_deleted(place, home, start)
+    assert_data_is_kept_until_fresh(place, start)
 
 
-def assert_data_is_kept_until_it_is_deleted(
-    place: Place, home: Path, start: Start
-) -> None:
+def assert_data_is_kept_until_fresh(place: Place, start: Start) -> None:
     """Check that the job of nobody is there again, and that a kill leaves nothing running."""
     again = start()
     again.says("ready:")
@@ -179,8 +176,7 @@ def assert_data_is_kept_until_it_is_deleted(
     again.process.kill()
     ends(place)
 
-    shutil.rmtree(home / ".redrive")
-    fresh = start()
+    fresh = start("--fresh")
     fresh.says("ready:")
     assert fresh.jobs() == 0
     assert fresh.ended(signal.SIGTERM)[0] == 0
@@ -236,6 +232,7 @@ def test_what_cannot_work_is_refused_at_once(
     assert "No module named 'no'" in refused("no.such:jobs")
     assert "it must be module:attribute" in refused("app")
     own = ("--database-url", database.url)
+    assert "--fresh is for the embedded" in refused("app:jobs", "--fresh", *own)
     (tmp_path / "app.py").write_text(APP)
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])

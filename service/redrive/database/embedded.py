@@ -214,6 +214,12 @@ class EmbeddedPostgres:
 
         return True
 
+    def remove(self) -> None:
+        """Stop the server and delete its data."""
+        if self.is_running():
+            self.stop("immediate")
+        shutil.rmtree(self.data, ignore_errors=True)
+
     def program(self, name: str) -> Path:
         """Return the path of a program that comes with the server (pg_dump, psql)."""
         return self._bin / name

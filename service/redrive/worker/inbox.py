@@ -53,6 +53,7 @@ class Inbox:
             case Ended(reports=reports):
                 for report in reports:
                     self._ended(runner, report)
+                self._runners.capacity.measure(runner, time.monotonic())
 
             case SideEffect(id=job):
                 if (held := runner.held.find(job)) is not None:
