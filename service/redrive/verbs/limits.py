@@ -7,7 +7,7 @@ from redrive.database.rows import Connection
 from redrive.jobs import limits
 from redrive.rules import concurrency
 from redrive.rules.rows import Row
-from redrive.verbs.query import Query, command
+from redrive.verbs.query import Query
 from redrive.verbs.refusal import Invalid, Missing
 from redrive.verbs.verb import (
     Done,
@@ -17,12 +17,11 @@ from redrive.verbs.verb import (
     Preview,
     Verb,
     named,
+    one_of,
     sentence,
 )
 
 MOST_AT_ONCE = 1_000_000
-EXAMPLE_AT_ONCE = 20
-"""Concurrency in the shown command for a name that has no limit yet."""
 
 
 def _limit(query: Query) -> str:
@@ -44,29 +43,14 @@ def _preview_set_limit(conn: Connection, order: Order) -> Preview:
     else:
         remarks.append("An empty field sets no limit.")
 
-    verb = "Change" if rows else "Set"
-    at_once = EXAMPLE_AT_ONCE
-    rate = None
-    if rows:
-        at_once = rows[0]["concurrency"]
-        rate = rows[0]["rate"]
+    values: dict[str, str] = {}
+    for row in rows:  # at most one
+        at_once = row["concurrency"]
+        values["concurrency"] = "" if at_once is None else str(at_once)
+        values["rate"] = row["rate"] or ""
 
-    at_once_now = "" if at_once is None else str(at_once)
-    words = ("limit", "set", name)
-
-    return Preview(
-        title=f"{verb} the limit {name}",
-        matched=1,
-        unit="limit",
-        verb="Set",
-        shell=command(words, None, concurrency=at_once_now, rate=rate, why="..."),
-        query=order.query,
-        columns=_LIMIT_COLUMNS,
-        rows=rows,
-        remarks=(*remarks, *_sentences(limits.unused(conn, name))),
-        # The example is only for the shown command.
-        values={"concurrency": at_once_now if rows else "", "rate": rate or ""},
-    )
+    remarks += _sentences(limits.unused(conn, name))
+    return Preview(rows=rows, remarks=remarks, values=values)
 
 
 def _limits_named(conn: Connection, name: str) -> list[Row]:
@@ -151,20 +135,7 @@ def _at_once(text: str) -> int | None:
 
 def _preview_remove_limit(conn: Connection, order: Order) -> Preview:
     name = _limit(order.query)
-    rows = _limits_named(conn, name)
-
-    return Preview(
-        title=f"Remove the limit {name}",
-        matched=len(rows),
-        unit="limit",
-        verb="Remove",
-        shell=command(("limit", "rm", name), why="..."),
-        query=order.query,
-        columns=_LIMIT_COLUMNS,
-        rows=rows,
-        remarks=("Jobs that wait for this limit can run.",),
-        obstacle=None if rows else f"There is no limit {name}.",
-    )
+    return one_of(_limits_named(conn, name), f"limit {name}")
 
 
 def _remove_limit(opening: Opening, order: Order) -> Done:
@@ -184,8 +155,12 @@ def _remove_limit(opening: Opening, order: Order) -> Done:
 LIMITS: Mapping[str, Verb] = {
     "set-limit": Verb(
         "Set a limit on the jobs that use a name.",
+        "limit set {name}",
+        "Set",
+        "limit",
         _preview_set_limit,
         _set_limit,
+        columns=_LIMIT_COLUMNS,
         names=("name",),
         inputs=(
             Input("concurrency", "Jobs that run at once, at most", kind="integer"),
@@ -198,6 +173,14 @@ LIMITS: Mapping[str, Verb] = {
         ),
     ),
     "remove-limit": Verb(
-        "Remove a limit.", _preview_remove_limit, _remove_limit, names=("name",)
+        "Remove a limit.",
+        "limit rm {name}",
+        "Remove",
+        "limit",
+        _preview_remove_limit,
+        _remove_limit,
+        remarks=("Jobs that wait for this limit can run.",),
+        columns=_LIMIT_COLUMNS,
+        names=("name",),
     ),
 }
