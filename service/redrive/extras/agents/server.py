@@ -2,7 +2,7 @@
 
 import functools
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import anyio
@@ -34,7 +34,6 @@ DEMANDS = {401: {"www-authenticate": "Bearer"}, 405: {"allow": "POST"}}
 """Headers of refusals: what a client must send instead."""
 
 Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def described(tools: Tools) -> list[types.Tool]:
@@ -110,7 +109,7 @@ async def serve_stdio(desk: Desk, person: str) -> None:
         await made.run(read, write, made.create_initialization_options())
 
 
-def application(desk: Desk, access: Access) -> App:
+def application(desk: Desk, access: Access) -> Guard:
     """Return the server over HTTP; each request needs a sign-in of the console.
 
     Size, time and number of requests have the limits of the console. There are no
