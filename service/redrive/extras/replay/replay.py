@@ -107,10 +107,10 @@ def _heard(process: ConfinedProcess, limit: float | None) -> Replayed:
     if began is None:
         raise CannotConfine(_no_import(process))
 
-    limit = limit or began["seconds"] + SLACK_SECONDS
+    most: float = limit or began["seconds"] + SLACK_SECONDS
     # Calls during the import do not count.
     calls = lines.calls
-    found = lines.next(limit, DAY if limit == DAY else AFTER_CALL_SECONDS)
+    found = lines.next(most, DAY if most == DAY else AFTER_CALL_SECONDS)
     refused = process.targets[calls:]
 
     if found is not None:
@@ -123,7 +123,7 @@ def _heard(process: ConfinedProcess, limit: float | None) -> Replayed:
     elif refused:
         why = "it went on after a refused call"
     else:
-        is_late, why = True, f"it took longer than {limit:.0f} s"
+        is_late, why = True, f"it took longer than {most:.0f} s"
 
     return Replayed(None, refused, end=why, words=process.words, is_late=is_late)
 

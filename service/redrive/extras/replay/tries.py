@@ -122,7 +122,8 @@ def _cause_of(found: Replayed) -> str:
 def _bundle(row: Fields) -> Bundle:
     """Return the job as an attempt after a redrive would get it."""
     deliveries = row["deliveries"] + 1
-    checkpoint = opened_checkpoint(row["id"], row["checkpoint"])
+    saved = opened_checkpoint(row["id"], row["checkpoint"])
+    checkpoint = None if saved is None else msgspec.convert(saved, LastCheckpoint)
     return Bundle(
         bundle=BUNDLE,
         id=row["id"],
@@ -135,7 +136,7 @@ def _bundle(row: Fields) -> Bundle:
         started_at=datetime.now(UTC),
         seed=seed_of(row["id"], deliveries),
         headers=without_mark(row["headers"]),
-        checkpoint=checkpoint and msgspec.convert(checkpoint, LastCheckpoint),
+        checkpoint=checkpoint,
         redrives=row["redrives"] + 1,
         tenant=row["tenant"],
         idempotency_key=Whose.of(row).idempotency_key,
