@@ -148,7 +148,7 @@ CANDIDATES = [
     [{"action": "drop", "regex": "changed"}],
     ["RedriveMetricsAbsent"],
     [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
-    {"cpu": "7m"},  # before what any object takes, and a container refuses
+    {"cpu": "1"},  # a container refuses most of the objects below
     {"changed": {"handlers": "a:b"}},
     {"changed": {"objectives": {"dead_ratio": 0.5}}},
     {"audit": "800d"},
