@@ -1,6 +1,7 @@
 """Changes of limits: set or remove one."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from redrive.database.rows import Connection
@@ -22,6 +23,8 @@ from redrive.verbs.verb import (
 )
 
 MOST_AT_ONCE = 1_000_000
+EXAMPLE_AT_ONCE = "20"
+"""Concurrency in the shown command for a name that has no limit yet."""
 
 
 def _limit(query: Query) -> str:
@@ -50,7 +53,11 @@ def _preview_set_limit(conn: Connection, order: Order) -> Preview:
         values["rate"] = row["rate"] or ""
 
     remarks += _sentences(limits.unused(conn, name))
-    return Preview(rows=rows, remarks=remarks, values=values)
+    # The command sets no limit where it has no option, so it shows the limits of now.
+    shown = {**values, **{key: text for key, text in order.more.items() if text}}
+    shown = shown or {"concurrency": EXAMPLE_AT_ONCE}
+    shell = LIMITS["set-limit"].shell(replace(order, more=shown))
+    return Preview(rows=rows, remarks=remarks, values=values, shell=shell)
 
 
 def _limits_named(conn: Connection, name: str) -> list[Row]:

@@ -228,7 +228,7 @@ class Verb:
             title=seen.title or self._title(order.query),
             unit=seen.unit or self.unit,
             verb=self.label,
-            shell=self.shell(order, seen.values),
+            shell=seen.shell or self.shell(order, seen.values),
             query=seen.query or order.query,
             columns=seen.columns or self.columns,
             remarks=seen.remarks or self.remarks,
