@@ -39,7 +39,7 @@ def wants_the_jobs(conn: OwnConnection) -> None:
 
 @pytest.mark.waits
 def test_who_blocks_is_named_after_ten_seconds_and_at_the_end(url: str) -> None:
-    """Nothing was printed for ten minutes, and the chart had ended it after four."""
+    """Whoever waits for the migration sees which session it waits for."""
     with connect(url) as conn, connect(url, application_name="checkout") as holder:
         wants_the_jobs(conn)
         with holder.transaction():
