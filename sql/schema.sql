@@ -36,6 +36,7 @@ create table redrive.audit (
     hash bytea,
     constraint audit_pkey primary key (id),
     constraint audit_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint audit_detail_shape check (jsonb_typeof(detail) = 'object') not valid,
     constraint audit_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
 create index audit_at_idx on redrive.audit (at);
@@ -169,7 +170,11 @@ create table redrive.campaigns (
     constraint campaigns_abort_share_check check (abort_share > 0::float8 and abort_share <=
         1::float8),
     constraint campaigns_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint campaigns_blocked_shape check (jsonb_typeof(blocked) = 'object') not valid,
     constraint campaigns_canaries_check check (canaries >= 0),
+    constraint campaigns_conditions_shape check (jsonb_typeof(conditions) = 'object') not valid,
+    constraint campaigns_filter_shape check (jsonb_typeof(filter) = 'object') not valid,
+    constraint campaigns_plan_shape check (jsonb_typeof(plan) = 'object') not valid,
     constraint campaigns_rate_check check (rate > 0::float8),
     constraint campaigns_state_check check (state = any (array['planned', 'waiting', 'canary',
         'ramp', 'running', 'paused', 'aborted', 'cancelled', 'done'])),
@@ -196,7 +201,8 @@ create table redrive.checkpoints (
     deliveries int not null,
     at timestamptz not null default clock_timestamp(),
     data jsonb not null,
-    constraint checkpoints_pkey primary key (job)
+    constraint checkpoints_pkey primary key (job),
+    constraint checkpoints_data_shape check (jsonb_typeof(data) = 'object') not valid
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 grant select on redrive.checkpoints to redrive_agent, redrive_encryptor, redrive_operator;
 
@@ -289,6 +295,7 @@ create table redrive.dead_letters (
     batch bigint,
     quarantined boolean,
     constraint dead_letters_pkey primary key (id, redrives),
+    constraint dead_letters_notes_shape check (jsonb_typeof(notes) = 'array') not valid,
     constraint dead_letters_outcome_check check (outcome = any (array['succeeded', 'dead_again',
         'cancelled'])),
     constraint dead_letters_state_check check (state = any (array['open', 'redriven', 'resolved',
@@ -339,6 +346,9 @@ create table redrive.edits (
     salt text,
     constraint edits_pkey primary key (job, n),
     constraint edits_actor_check check (length(actor) >= 1 and length(actor) <= 255),
+    constraint edits_patch_shape check (jsonb_typeof(patch) = 'array' and not patch @?
+        '$[*]?((@.type() != "object" || !(exists (@."op"))) || !(exists (@."path")))'::jsonpath) not
+        valid,
     constraint edits_why_check check (length(why) >= 1 and length(why) <= 2000)
 );
 grant select on redrive.edits to redrive_agent, redrive_encryptor, redrive_operator;
@@ -387,7 +397,8 @@ create table redrive.failures (
     category text not null,
     fingerprint text not null,
     detail jsonb not null default '{}',
-    constraint failures_pkey primary key (job, deliveries)
+    constraint failures_pkey primary key (job, deliveries),
+    constraint failures_detail_shape check (jsonb_typeof(detail) = 'object') not valid
 ) with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=5000,
     autovacuum_vacuum_cost_delay=0);
 grant select on redrive.failures to redrive_agent, redrive_encryptor, redrive_operator;
@@ -442,7 +453,9 @@ create table redrive.groups (
     regressed_at timestamptz,
     is_unjudged boolean not null default false,
     failed bigint not null default 0,
-    constraint groups_pkey primary key (fingerprint)
+    constraint groups_pkey primary key (fingerprint),
+    constraint groups_since_shape check (jsonb_typeof(since) = 'object') not valid,
+    constraint groups_versions_shape check (jsonb_typeof(versions) = 'object') not valid
 ) with (fillfactor=50);
 create index groups_closed_idx on redrive.groups (last_seen) where open = 0;
 create index groups_fixed_idx on redrive.groups (fingerprint) where fixed_in is not null and
@@ -791,6 +804,7 @@ create table redrive.progress (
     share real not null,
     detail jsonb not null,
     constraint progress_pkey primary key (job),
+    constraint progress_detail_shape check (jsonb_typeof(detail) = 'object') not valid,
     constraint progress_share_check check (share >= 0::float8 and share <= 1::float8)
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 grant select on redrive.progress to redrive_agent, redrive_encryptor, redrive_operator;
@@ -811,6 +825,7 @@ create table redrive.proposals (
         'release', 'give-up'])) and ((action = any (array['edit', 'mute'])) or (detail ->> 'group')
         is not null)),
     constraint proposals_detail_check check (octet_length(detail::text) <= 65536),
+    constraint proposals_detail_shape check (jsonb_typeof(detail) = 'object') not valid,
     constraint proposals_proposed_by_check check (length(proposed_by) >= 1 and length(proposed_by)
         <= 255),
     constraint proposals_state_check check (state = any (array['open', 'started', 'rejected'])),
@@ -874,7 +889,8 @@ create table redrive.reservoir_samples (
     slot smallint not null,
     at timestamptz not null default clock_timestamp(),
     facts jsonb not null,
-    constraint reservoir_samples_pkey primary key (kind, slot)
+    constraint reservoir_samples_pkey primary key (kind, slot),
+    constraint reservoir_samples_facts_shape check (jsonb_typeof(facts) = 'object') not valid
 );
 create index reservoir_samples_at_idx on redrive.reservoir_samples (at);
 grant select on redrive.reservoir_samples to redrive_agent, redrive_operator;
@@ -894,7 +910,8 @@ create table redrive.results (
     result jsonb,
     keep_until timestamptz not null,
     constraint results_pkey primary key (job),
-    constraint results_outcome_check check (outcome = any (array['succeeded', 'cancelled']))
+    constraint results_outcome_check check (outcome = any (array['succeeded', 'cancelled'])),
+    constraint results_result_shape check (jsonb_typeof(result) = 'object') not valid
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 create index results_keep_until_idx on redrive.results (keep_until);
 grant select on redrive.results to redrive_agent, redrive_encryptor, redrive_operator;
@@ -1024,6 +1041,7 @@ create table redrive.snapshots (
     taken_at timestamptz not null default '-infinity'::timestamptz,
     body jsonb not null default '{}',
     constraint snapshots_pkey primary key (one),
+    constraint snapshots_body_shape check (jsonb_typeof(body) = 'object') not valid,
     constraint snapshots_one_check check (one)
 ) with (fillfactor=10);
 
@@ -1069,7 +1087,9 @@ create table redrive.workers (
     depends_on jsonb,
     holds text[],
     claims_from bigint not null default 0,
-    constraint workers_pkey primary key (id)
+    constraint workers_pkey primary key (id),
+    constraint workers_depends_on_shape check (jsonb_typeof(depends_on) = 'object') not valid,
+    constraint workers_progress_shape check (jsonb_typeof(progress) = 'object') not valid
 ) with (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=50);
 grant select on redrive.workers to redrive_agent, redrive_operator, redrive_viewer, redrive_worker;
 

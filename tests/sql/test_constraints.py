@@ -67,12 +67,12 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
         "closed",
     ),
     "edits_actor_check": (
-        EDIT + " values (1, 1, 0, %s, 'x', '{}', '{}', '{}')",
+        EDIT + " values (1, 1, 0, %s, 'x', '[]', '{}', '{}')",
         "",
         LONG,
     ),
     "edits_why_check": (
-        EDIT + " values (1, 1, 0, 'x', %s, '{}', '{}', '{}')",
+        EDIT + " values (1, 1, 0, 'x', %s, '[]', '{}', '{}')",
         "",
         LONGER,
     ),
@@ -237,8 +237,9 @@ def test_a_table_refuses_what_no_verb_should_write(database: Database) -> None:
 
     assert set(REFUSED) == set(
         database.column(
-            "select conname::text from pg_constraint"
-            " where connamespace = 'redrive'::regnamespace and contype = 'c'"
+            "select conname::text from pg_constraint where contype = 'c'"
+            # tests/console/test_hostile_values.py writes the shapes of JSON
+            " and connamespace = 'redrive'::regnamespace and conname !~ '_shape$'"
         )
     )
 

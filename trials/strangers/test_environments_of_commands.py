@@ -25,9 +25,10 @@ OF_LIBPQ = {
 }
 OF_TERMINALS = [
     {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
+    {"PYTHONIOENCODING": "latin-1"},
     {"COLUMNS": "1", "TERM": "dumb", "TZ": "Not/AZone", "HOME": "/nonexistent"},
 ]
-COMMANDS = ["job show {id}", "job show {id} --json", "job ls"]
+COMMANDS = ["job show {id}", "job show {id} --json", "job ls", "queue ls", "dlq ls"]
 
 
 def shown(url: str, command: str, **more: str) -> str:

@@ -2,22 +2,44 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import LiteralString
 
 from redrive.database.rows import Connection
 from redrive.database.rows import rows as rows_of
 from redrive.jobs import breakers
+from redrive.verbs.query import command
 from redrive.verbs.refusal import Missing
-from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, name_in, one_of
+from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, name_in
 
-_READ: LiteralString = """
-    select name, state, failures, successes from redrive.shown_breakers where name = %s"""
-_COLUMNS = ("name", "state", "failures", "successes")
+_FORCED = {
+    "open": "Jobs that need it are released without an attempt until the breaker is reset.",
+    "closed": "Jobs that need it run, even if they fail, until the breaker is reset.",
+    None: "The breaker closes, and opens again if jobs fail.",
+}
 
 
-def _look(conn: Connection, order: Order) -> Preview:
+def _preview_breaker(
+    conn: Connection, order: Order, *, verb: str, state: str | None
+) -> Preview:
     name = name_in(order.query, "name")
-    return one_of(rows_of(conn, _READ, name), f"breaker {name}")
+    rows = rows_of(
+        conn,
+        "select name, state, failures, successes from redrive.shown_breakers where name = %s",
+        name,
+    )
+    words = ("breaker", "force", name, state) if state else ("breaker", "reset", name)
+
+    return Preview(
+        title=f"{verb}: breaker {name}",
+        matched=len(rows),
+        unit="breaker",
+        verb=verb,
+        shell=command(words, why="..."),
+        query=order.query,
+        columns=("name", "state", "failures", "successes"),
+        rows=rows,
+        remarks=(_FORCED[state],),
+        obstacle=None if rows else f"There is no breaker {name}.",
+    )
 
 
 def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
@@ -32,41 +54,23 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     return Done(text=text, report={"name": name, "forced": state}, path="/breakers")
 
 
-def _verb(what: str, command: str, label: str, state: str | None, remark: str) -> Verb:
-    force = partial(_force, state=state)
-    return Verb(
-        what,
-        command,
-        label,
-        "breaker",
-        _look,
-        force,
-        remarks=(remark,),
-        columns=_COLUMNS,
-        names=("name",),
-    )
-
-
 BREAKERS: Mapping[str, Verb] = {
-    "hold-open": _verb(
+    "hold-open": Verb(
         "Hold a breaker open.",
-        "breaker force {name} open",
-        "Hold open",
-        "open",
-        "Jobs that need it are released without an attempt until the breaker is reset.",
+        partial(_preview_breaker, verb="Hold open", state="open"),
+        partial(_force, state="open"),
+        names=("name",),
     ),
-    "hold-closed": _verb(
+    "hold-closed": Verb(
         "Hold a breaker closed.",
-        "breaker force {name} closed",
-        "Hold closed",
-        "closed",
-        "Jobs that need it run, even if they fail, until the breaker is reset.",
+        partial(_preview_breaker, verb="Hold closed", state="closed"),
+        partial(_force, state="closed"),
+        names=("name",),
     ),
-    "reset": _verb(
+    "reset": Verb(
         "Reset a breaker that is held open or closed.",
-        "breaker reset {name}",
-        "Reset",
-        None,
-        "The breaker closes, and opens again if jobs fail.",
+        partial(_preview_breaker, verb="Reset", state=None),
+        partial(_force, state=None),
+        names=("name",),
     ),
 }

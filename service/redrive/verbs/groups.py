@@ -27,21 +27,40 @@ from redrive.verbs.verb import (
 
 MOST_MUTED_SECONDS = 366 * 86_400
 USUAL_MUTE = "1d"
-COLUMNS = ("kind", "error_class", "message", "failing", "open", "state")
+COLUMNS = ("kind", "error_class", "message", "failing", "open")
 _IS_OVER = "the group has no failing jobs, and no open dead letters"
 
 
-def look_at_group(conn: Connection, order: Order) -> Preview:
+def preview_group(
+    conn: Connection, order: Order, verb: str, shell: str, remarks: Sequence[str]
+) -> Preview:
     """Preview a change of the group that the order names.
+
+    Args:
+        verb: text of the button.
+        shell: shell command that makes the same change.
+        remarks: sentences that the user reads before the change.
 
     Raises:
         Refused: the order names no group, or holds other parameters.
     """
     prefix = named(order.query, "group")
     group = groups.show(conn, prefix)
+    seen = Preview(
+        title=f"{verb} a group",
+        matched=0,
+        unit="group",
+        verb=verb,
+        shell=shell,
+        query=order.query,
+        columns=COLUMNS,
+        remarks=remarks,
+    )
+
     if group is None:
-        return Preview(matched=0, obstacle=sentence(_missing(conn, prefix)))
-    return Preview(rows=[{**group, "state": worded(group)}])
+        return replace(seen, obstacle=sentence(_missing(conn, prefix)))
+
+    return replace(seen, matched=1, rows=[group])
 
 
 def _missing(conn: Connection, prefix: str) -> str:
@@ -62,10 +81,15 @@ def group_of(conn: Connection, order: Order) -> Row:
     return group
 
 
-def _preview_acknowledge(conn: Connection, order: Order) -> Preview:
-    seen = look_at_group(conn, order)
+def _preview_acknowledge(
+    conn: Connection, order: Order, *, verb: str, word: str, remark: str
+) -> Preview:
+    words = ("dlq", word, named(order.query, "group"))
+    shell = command(words, why="...")
+    seen = preview_group(conn, order, verb, shell, (remark,))
     if seen.rows and not (seen.rows[0]["open"] or seen.rows[0]["failing"]):
         return replace(seen, obstacle=sentence(_IS_OVER))
+
     return seen
 
 
@@ -84,6 +108,17 @@ def _acknowledge(opening: Opening, order: Order, *, is_acknowledged: bool) -> Do
         report={"group": name, "acknowledged": is_acknowledged},
         path=f"/groups/{name}",
     )
+
+
+def _preview_mute(conn: Connection, order: Order, *, verb: str) -> Preview:
+    words = ["dlq", "mute", named(order.query, "group")]
+    if verb == "Unmute":
+        words.append("--off")
+
+    shell = command(words, None, **{"for": order.more.get("for")}, why="...")
+    remarks = ("Redrives skip a muted group.",)
+
+    return preview_group(conn, order, verb, shell, remarks)
 
 
 def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
@@ -111,11 +146,37 @@ def _end_of_mute(text: str) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=length)
 
 
+_REMARKS = (
+    "Deaths in older versions are counted.",
+    "If it dies in a version with the fix, it has regressed, and an alert fires.",
+    "Its open dead letters stay. Redrive or dismiss them.",
+)
+
+
+def _preview_resolve(conn: Connection, order: Order) -> Preview:
+    words = ("dlq", "resolve", named(order.query, "group"))
+    versions = order.more.get("in") or "..."
+    shell = command(words, None, **{"in": versions}, why="...")
+
+    return _with_state(preview_group(conn, order, "Resolve", shell, _REMARKS))
+
+
 def _preview_unresolve(conn: Connection, order: Order) -> Preview:
-    seen = look_at_group(conn, order)
+    words = ("dlq", "unresolve", named(order.query, "group"))
+    shell = command(words, why="...")
+    seen = preview_group(conn, order, "Unresolve", shell, ("It is open again.",))
     if seen.rows and seen.rows[0]["fixed_in"] is None:
-        return replace(seen, obstacle="The group is not resolved.")
-    return seen
+        seen = replace(seen, obstacle="The group is not resolved.")
+
+    return _with_state(seen)
+
+
+def _with_state(seen: Preview) -> Preview:
+    """Show the state of the group, too."""
+    rows = [{**group, "state": worded(group)} for group in seen.rows]
+    columns = (*COLUMNS, "state")
+
+    return replace(seen, columns=columns, rows=rows)
 
 
 def _resolve(opening: Opening, order: Order) -> Done:
@@ -173,62 +234,43 @@ def _unresolve(opening: Opening, order: Order) -> Done:
 GROUPS: Mapping[str, Verb] = {
     "acknowledge": Verb(
         "Say that you work on a group.",
-        "dlq ack {group}",
-        "Acknowledge",
-        "group",
-        _preview_acknowledge,
+        partial(
+            _preview_acknowledge,
+            verb="Acknowledge",
+            word="ack",
+            remark="It lasts until the group has no open dead letters left.",
+        ),
         partial(_acknowledge, is_acknowledged=True),
-        remarks=("It lasts until the group has no open dead letters left.",),
-        columns=COLUMNS,
         names=("group",),
     ),
     "unacknowledge": Verb(
         "Say that nobody works on a group.",
-        "dlq unack {group}",
-        "Unacknowledge",
-        "group",
-        _preview_acknowledge,
+        partial(
+            _preview_acknowledge,
+            verb="Unacknowledge",
+            word="unack",
+            remark="The group counts again as one that nobody looked at.",
+        ),
         partial(_acknowledge, is_acknowledged=False),
-        remarks=("The group counts again as one that nobody looked at.",),
-        columns=COLUMNS,
         names=("group",),
     ),
     "mute": Verb(
         "Skip a group in redrives for a while.",
-        "dlq mute {group}",
-        "Mute",
-        "group",
-        look_at_group,
+        partial(_preview_mute, verb="Mute"),
         partial(_mute, is_muted=True),
-        remarks=("Redrives skip a muted group.",),
-        columns=COLUMNS,
         names=("group",),
         inputs=(Input("for", "For how long (2h, 1d)", default=USUAL_MUTE),),
     ),
     "unmute": Verb(
         "Include a muted group in redrives again.",
-        "dlq mute {group} --off",
-        "Unmute",
-        "group",
-        look_at_group,
+        partial(_preview_mute, verb="Unmute"),
         partial(_mute, is_muted=False),
-        remarks=("Redrives skip a muted group.",),
-        columns=COLUMNS,
         names=("group",),
     ),
     "resolve": Verb(
         "Say in which version a group is fixed.",
-        "dlq resolve {group}",
-        "Resolve",
-        "group",
-        look_at_group,
+        _preview_resolve,
         _resolve,
-        remarks=(
-            "Deaths in older versions are counted.",
-            "If it dies in a version with the fix, it has regressed, and an alert fires.",
-            "Its open dead letters stay. Redrive or dismiss them.",
-        ),
-        columns=COLUMNS,
         names=("group",),
         inputs=(
             Input(
@@ -242,14 +284,8 @@ GROUPS: Mapping[str, Verb] = {
     ),
     "unresolve": Verb(
         "Open a resolved or regressed group again.",
-        "dlq unresolve {group}",
-        "Unresolve",
-        "group",
         _preview_unresolve,
         _unresolve,
-        remarks=("It is open again.",),
-        columns=COLUMNS,
         names=("group",),
     ),
 }
-"""Word in the address -> change."""

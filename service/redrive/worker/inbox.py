@@ -9,7 +9,7 @@ from redrive.rules.attempts.settlement import Release
 from redrive.worker.database_side import DatabaseSide
 from redrive.worker.drain import Drain
 from redrive.worker.held import ClaimedJob
-from redrive.worker.processes.remains import Remains, remains_of
+from redrive.worker.processes.remains import remains_of
 from redrive.worker.processes.runner_process import RunnerProcess
 from redrive.worker.protocol import (
     Checkpoint,
@@ -53,7 +53,6 @@ class Inbox:
             case Ended(reports=reports):
                 for report in reports:
                     self._ended(runner, report)
-                self._runners.capacity.measure(runner, time.monotonic())
 
             case SideEffect(id=job):
                 if (held := runner.held.find(job)) is not None:
@@ -81,7 +80,7 @@ class Inbox:
                 self._maintenance.samples.append(message)
 
             case Hello():
-                runner.ready = True
+                runner.greeted()
                 return message
 
             case _:
@@ -110,11 +109,10 @@ class Inbox:
         for message in runner.receive() or ():
             self.handle(runner, message)
 
-        self.completed_unreported(runner, remains_of(runner))
-
-    def completed_unreported(self, runner: RunnerProcess, remains: Remains) -> None:
-        """Take the jobs that a dead runner completed and did not report."""
-        self.completed(runner, [(*held.key, 0.0) for held in remains.completed])
+        rows = [
+            (held.id, held.deliveries, 0.0) for held in remains_of(runner).completed
+        ]
+        self.completed(runner, rows)
 
     def take_back(self, held: ClaimedJob) -> None:
         """Keep a job that never started for another runner, or give it back."""

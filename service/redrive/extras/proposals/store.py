@@ -5,7 +5,7 @@ others for a person to start within a day: edits, mutes, and changes of a group'
 failing jobs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import LiteralString, NamedTuple
 
@@ -21,7 +21,7 @@ from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.groups import store as groups
 from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
-from redrive.rules.rows import Fields, Row
+from redrive.rules.rows import Fields, Row, fields_of
 from redrive.verbs.failing import FAILING
 
 PROPOSAL = "proposal"
@@ -145,7 +145,13 @@ def preview(conn: Connection, proposal: int, handlers: Handlers) -> Edit:
     detail = rules.decode(value(conn, query, proposal))
 
     letters = edits.find(conn, Filter(ids=detail["ids"]))
-    same = [one for one in letters if _is_same(one, detail["digests"])]
+    digests = fields_of(detail.get("digests"))
+    same = [
+        letter
+        for letter in letters
+        if not isinstance(letter, int)
+        and letter.digest.hex() == digests.get(str(letter.id))
+    ]
     seen = edits.preview(same, detail["patch"], handlers)
 
     return Edit(
@@ -212,12 +218,6 @@ def _effects_of_edit(wanted: Edit) -> Iterator[str]:
     for cause, n in {**wanted.seen.counts, "changed since": wanted.changed}.items():
         if n:
             yield f"{n} will stay: {cause}"
-
-
-def _is_same(letter: Letter | int, digests: Mapping[str, str]) -> bool:
-    if isinstance(letter, int):
-        return False
-    return letter.digest.hex() == digests[str(letter.id)]
 
 
 def start(

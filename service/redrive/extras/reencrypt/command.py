@@ -20,6 +20,9 @@ from redrive.errors import SettingsError
 from redrive.extras.reencrypt import reencrypt as rotation
 from redrive.settings import Settings
 
+SHOWN = 20
+"""Number of unreadable rows that are named without --json."""
+
 
 @click.command()
 @click.option(
@@ -57,7 +60,8 @@ def reencrypt(rate: float | None, why: str, dry_run: bool, settings: Settings) -
                 "key": keyring.ids[0],
                 "rewritten": report.rewritten,
                 "skipped": report.skipped,
-                "unreadable": report.unreadable,
+                "unreadable": len(report.unreadable),
+                "unreadable_rows": report.unreadable,
                 "left": [{"key": key, **rows} for key, rows in _left(keyring, report)],
             }
         )
@@ -103,7 +107,9 @@ def _summary(keyring: Keyring, report: rotation.Report) -> str:
     if report.skipped:
         text += f", {report.skipped} busy: run it again for them"
     if report.unreadable:
-        text += f", {report.unreadable} cannot be read"
+        text += f", {len(report.unreadable)} cannot be read (--json names all):"
+        for row in report.unreadable[:SHOWN]:
+            text += f"\n  job {row['job']} in {row['table']}"
 
     return text
 
@@ -122,17 +128,15 @@ def _left(
 
 
 def _show_left(keyring: Keyring, report: rotation.Report) -> None:
-    rows: list[tuple[str | int, ...]] = []
-    for key, counts in _left(keyring, report):
-        rows.append((_named(keyring, key), *counts.values()))
-
+    rows = [
+        (_named(keyring, key), *counts.values())
+        for key, counts in _left(keyring, report)
+    ]
     places = tuple(rotation.PLACES)
     table(("key", *places), rows, right=places)
 
 
 def _named(keyring: Keyring, key: str | None) -> str:
-    if key is None:
-        return "(not encrypted)"
-    if key in keyring.ids:
-        return key
+    if key is None or key in keyring.ids:
+        return key or "(not encrypted)"
     return f"{key} (not in the keyring)"

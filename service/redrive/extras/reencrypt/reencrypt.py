@@ -5,7 +5,6 @@ producers run: a row is changed only if it is not locked and is still as it was 
 The run can be stopped and started again. It skips rows that the first key has sealed.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,9 @@ from redrive.rules.rows import Fields, Row
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+
+UNREAD = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""Errors of reading a value of another shape than workers write."""
 
 CHUNK = 500
 """Number of jobs whose rows of one table are read and changed together."""
@@ -243,21 +245,16 @@ PLACES = {
 class Report:
     """Numbers of rows.
 
-    `skipped`: changed meanwhile or locked. `unreadable`: no key opens them.
+    `skipped`: changed meanwhile or locked. `unreadable`: table and job of each row that
+    no key opens, or that cannot be read.
     """
 
     rewritten: int = 0
     skipped: int = 0
-    unreadable: int = 0
+    unreadable: list[Row] = field(default_factory=list[Row])
     left: dict[str | None, dict[str, int]] = field(
         default_factory=dict[str | None, dict[str, int]]
     )
-
-    def add(self, read: int, sealed: int, changed: int) -> None:
-        """Add a batch: the numbers of rows that were read, sealed and changed."""
-        self.rewritten += changed
-        self.skipped += sealed - changed
-        self.unreadable += read - sealed
 
 
 def count(conn: Connection) -> dict[str | None, dict[str, int]]:
@@ -305,8 +302,10 @@ def reencrypt(
     report = Report()
     for name, place in PLACES.items():
         for rows in _paced(_stale(conn, place, keyring.ids[0]), rate):
-            counts = _rewrite(conn, keyring, run, name, rows)
-            report.add(len(rows), *counts)
+            changes = list(_changes(keyring, name, rows, report))
+            changed = _rewrite(conn, run, name, changes) if changes else 0
+            report.rewritten += changed
+            report.skipped += len(changes) - changed
             progress(len(rows))
 
     # A group quotes the message of its first failure, which is sealed now.
@@ -338,45 +337,27 @@ def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[Row]]:
 
 
 def _rewrite(
-    conn: Connection,
-    keyring: Keyring,
-    run: int | None,
-    name: str,
-    rows: Sequence[Fields],
-) -> tuple[int, int]:
-    """Change one batch in one transaction.
-
-    Returns the numbers of rows sealed and changed.
-    """
-    changes = list(_changes(keyring, PLACES[name], rows))
-    if not changes:
-        return 0, 0
-
+    conn: Connection, run: int | None, name: str, changes: Sequence[Change]
+) -> int:
+    """Make the changes in one transaction. Return how many rows were changed."""
     jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
-    changed = value(
+    return value(
         conn,
         "select redrive.reencrypt_v1("
         "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
-        run,
-        name,
-        jobs,
-        ns,
-        olds,
-        news,
-        salts,
+        *(run, name, jobs, ns, olds, news, salts),
     )
-
-    return len(changes), changed or 0
 
 
 def _changes(
-    keyring: Keyring, place: Place, rows: Sequence[Fields]
+    keyring: Keyring, name: str, rows: Sequence[Fields], report: Report
 ) -> Iterator[Change]:
-    """Yield a change for each row that a configured key opens."""
+    """Yield a change for each row that a key opens; report the others as unreadable."""
     for row in rows:
-        # A row that no key opens, or whose note cannot be read, stays as it is. It is
-        # reported as unreadable.
-        with contextlib.suppress(Undecryptable, RecursionError, msgspec.DecodeError):
-            envelope, salt = place.seal(keyring, row)
+        try:
+            envelope, salt = PLACES[name].seal(keyring, row)
+        except (Undecryptable, *UNREAD):
+            report.unreadable.append({"table": name, "job": row["id"]})
+        else:
             new = _encode(envelope).decode()
             yield Change(job=row["id"], n=row["n"], old=row["old"], new=new, salt=salt)
