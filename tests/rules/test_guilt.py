@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
@@ -26,14 +27,14 @@ FAILED = (DeadLetter, Retry)
 
 
 def _held(
-    attempt: int = 1, deliveries: int = 1, extras: str | None = None
+    attempt: int = 1, deliveries: int = 1, extras: str | None = None, kind: str = "k"
 ) -> ClaimedJob:
     batch, now = Batch(1, ["default"]), datetime.now(UTC)
     return ClaimedJob(
         1,
         deliveries,
         attempt,
-        "k",
+        kind,
         "{}",
         extras,
         1,
@@ -126,6 +127,23 @@ def test_suspects_that_there_is_no_room_for_come_back_in_bounded_time(
     )
 
 
+def test_a_handler_of_its_own_has_only_its_own_dependencies():
+    """A breaker for mail.* took in mail.send, whose handler has no dependency."""
+    breakers = _breakers({"mail.*": ("mail",), "mail.send": ()})
+    report = Report(1, 1, Outcome.RETRY, category="transient")
+
+    assert breakers.holds_back(_held(kind="mail.bulk"), report)
+    assert not breakers.holds_back(_held(kind="mail.send"), report)
+
+
+def _breakers(dependencies: Mapping[str, tuple[str, ...]]) -> Breakers:
+    kinds = KnownKinds()
+    kinds.learn({kind: Kind(kind, 60.0, {}, on) for kind, on in dependencies.items()})
+    breakers = Breakers(kinds)
+    breakers.configure([Dependency("mail")])
+    return breakers
+
+
 @pytest.mark.parametrize(
     ("deliveries", "refunds", "is_refunded"),
     [
@@ -139,8 +157,7 @@ def test_only_refunds_of_breakers_count_against_a_job(
     deliveries: int, refunds: int | None, is_refunded: bool
 ):
     """After 20 snoozes, or a few redrives, the attempt was no longer refunded."""
-    breakers = Breakers()
-    breakers.configure([Dependency("mail")], {"k": ("mail",)})
+    breakers = _breakers({"k": ("mail",)})
     breakers._standing["mail"] = Standing("open", time.monotonic() + 5)
     extras = None if refunds is None else f'{{"refunds": {refunds}}}'
     held = _held(deliveries=deliveries, extras=extras)
@@ -152,8 +169,7 @@ def test_only_refunds_of_breakers_count_against_a_job(
 @pytest.mark.parametrize("asked", [0.0, 3600.0])
 def test_a_refund_keeps_the_time_for_which_a_job_was_retried(asked: float):
     """With a Retry-After, a refund gave the job its whole window back."""
-    breakers = Breakers()
-    breakers.configure([Dependency("mail")], {"k": ("mail",)})
+    breakers = _breakers({"k": ("mail",)})
     breakers._standing["mail"] = Standing("open", time.monotonic() + 5)
     held = _held(deliveries=3, extras='{"retried_for": 100.0}')
     failure = {"detail": {"retried_for": 115.0, "window": 110.0}}

@@ -104,8 +104,7 @@ class RunnerCare:
         """Take the kinds, schedules and dependencies of a new runner."""
         kinds = {kind.kind: kind for kind in hello.kinds}
         has_other_kinds = self.runners.kinds.learn(kinds)
-        depends_on = {kind.kind: kind.depends_on for kind in hello.kinds}
-        self.runners.breakers.configure(hello.dependencies, depends_on)
+        self.runners.breakers.configure(hello.dependencies)
         self.runners.tell_open_breakers()
 
         self.telemetry.ready(kinds)

@@ -43,7 +43,7 @@ class RunnerSide:
         )
         self.capacity = Capacity(options.slots)
         self.dispatch = Dispatch(self.pool, self.capacity, self.kinds)
-        self.breakers = Breakers()
+        self.breakers = Breakers(self.kinds)
 
     @property
     def is_busy(self) -> bool:

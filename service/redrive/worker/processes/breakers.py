@@ -12,19 +12,19 @@ spread over time.
 import random
 import time
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from redrive.database.connections.link import Link
-from redrive.handlers import matching
 from redrive.rules.attempts.policy import RETRIED_FOR, WINDOW
 from redrive.rules.attempts.releases import put_off
 from redrive.rules.attempts.settlement import Outcome, Release
 from redrive.rules.model import Category, Reason
 from redrive.worker import store
 from redrive.worker.held import ClaimedJob
+from redrive.worker.kinds import KnownKinds
 from redrive.worker.protocol import (
     Dependency,
     OpenBreakers,
@@ -70,11 +70,10 @@ class Standing:
 class Breakers:
     """Dependencies of one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: KnownKinds) -> None:
+        self._kinds = kinds
         # What the handlers of the runners declare.
         self._settings: dict[str, Dependency] = {}
-        self._of_kind: dict[str, tuple[str, ...]] = {}
-        self._prefixes: list[str] = []
 
         # Uses since the last report, and the failures that wait for the next one.
         self._failures = Tally[str]()
@@ -93,15 +92,9 @@ class Breakers:
         # The last message to the runners.
         self._said: OpenBreakers | None = None
 
-    def configure(
-        self, dependencies: Iterable[Dependency], of_kind: Mapping[str, tuple[str, ...]]
-    ) -> None:
+    def configure(self, dependencies: Iterable[Dependency]) -> None:
         """Take the dependencies of a runner's handlers."""
         self._settings = {dependency.name: dependency for dependency in dependencies}
-        self._of_kind = {kind: names for kind, names in of_kind.items() if names}
-
-        prefixes = [kind for kind in self._of_kind if kind.endswith("*")]
-        self._prefixes = sorted(prefixes, key=len, reverse=True)
 
         # A new runner knows of no open breaker, so all of them are news.
         self._said = None
@@ -147,11 +140,8 @@ class Breakers:
         return held
 
     def _names(self, kind: str) -> tuple[str, ...]:
-        declared = matching(kind, self._of_kind, self._prefixes)
-        if declared is None:
-            return ()
-
-        return self._of_kind.get(declared, ())
+        known = self._kinds.find(kind)
+        return known.depends_on if known else ()
 
     # ------------------------------------------------------------------ the report
 
