@@ -234,7 +234,7 @@ def server(servers: _Servers, server_name: str) -> Server:
 
 @pytest.fixture(autouse=True)
 def _without_jit(request: pytest.FixtureRequest) -> Iterator[None]:
-    """See that JIT compiles nothing: it takes 0.4 s for a statement that runs for 1 ms (C32)."""
+    """See that JIT compiles nothing: it takes 0.4 s for a statement that runs for 1 ms."""
     yield
     if "server" in request.fixturenames:
         server: Server = request.getfixturevalue("server")

@@ -24,7 +24,8 @@ from redrive.database.connections.connect import CALL_SECONDS, OwnConnection
 from redrive.database.embedded import free_port
 from redrive.extras.agents.desk import Desk
 from redrive.extras.agents.server import application
-from redrive.extras.console.security.access import Access, Tokens
+from redrive.extras.console.security import guard
+from redrive.extras.console.security.access import Access, Proxy, Role, Tokens, networks
 from redrive.extras.proposals.store import Agent
 from tests.agents.conftest import PLENTY, data_of
 from tests.factories import make_dead_letter
@@ -97,12 +98,11 @@ def client(database: Database, tmp_path: Path) -> Iterator[TestClient]:
 
 
 def _begin(client: TestClient, token: str) -> dict[str, str]:
-    """Begin a session; return the headers of its requests."""
-    mine = {"authorization": f"Bearer {token}"}
+    """Begin like a client does; return the headers of its further requests."""
+    mine = {"authorization": f"Bearer {token}", "user-agent": "helper"}
     answer = client.post("/mcp", json=BEGIN, headers=mine)
     assert answer.status_code == 200, answer.text
-    session = answer.headers["mcp-session-id"]
-    return mine | {"mcp-session-id": session}
+    return mine
 
 
 def test_over_http_the_owner_of_the_token_is_the_person(
@@ -160,18 +160,68 @@ def test_the_role_of_a_token_bounds_what_its_agents_may_do(
     assert database.value("select count(*) from redrive.audit where action = 'call'")
 
 
-@pytest.mark.parametrize("token", ["otto-token", "vera-second"])
-def test_a_session_is_used_only_with_the_token_that_began_it(
-    database: Database, client: TestClient, token: str
+def test_nothing_is_left_of_a_request_that_another_could_use(
+    database: Database, client: TestClient
 ) -> None:
-    """No other token can use a session, nor another token of the same person."""
-    mine = _begin(client, "vera-token")
-    other = mine | {"authorization": f"Bearer {token}"}
+    """There are no sessions: none to take over, and none to use up."""
+    vera = _begin(client, "vera-token") | {"mcp-session-id": "1"}
+    otto = _begin(client, "otto-token") | {"mcp-session-id": "1"}
+    for headers in (vera, otto):
+        answer = client.post("/mcp", json=ASK, headers=headers)
+        assert "mcp-session-id" not in answer.headers
 
-    assert client.post("/mcp", json=ASK, headers=other).status_code == 404
-    assert client.delete("/mcp", headers=other).status_code == 404
-    assert database.value("select count(*) from redrive.audit") == 0
-    assert client.post("/mcp", json=ASK, headers=mine).status_code == 200
+    actors = database.column("select actor from redrive.audit order by id")
+    assert [actor.rpartition(" ")[2] for actor in actors] == [
+        '"token:vera"',
+        '"token:otto"',
+    ]
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+def test_no_stream_holds_a_connection(client: TestClient, method: str) -> None:
+    answer = client.request(method, "/mcp", headers=_begin(client, "vera-token"))
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_a_body_that_drips_ends(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        await anyio.sleep(0.05)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def send(event: Any) -> None:
+        sent.append(event.get("status"))
+
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": []}
+    anyio.run(client.app, scope, receive, send)
+
+    assert sent[0] == 408
+
+
+def test_a_page_of_another_site_sends_nothing_through_a_proxy(
+    database: Database,
+) -> None:
+    desk = Desk(Address(database.url), PLENTY)
+    proxy = Proxy(networks("127.0.0.1"), {"oncall": Role.OPERATOR})
+    app: Any = application(desk, Access(proxy=proxy))
+    ada = ACCEPT | {"x-forwarded-user": "ada", "x-forwarded-groups": "oncall"}
+
+    with TestClient(
+        app, base_url="https://mcp.test", client=("127.0.0.1", 1)
+    ) as client:
+
+        def status(**headers: str) -> int:
+            return client.post("/mcp", json=BEGIN, headers=ada | headers).status_code
+
+        assert status() == 200
+        assert status(origin="https://mcp.test") == 200
+        assert status(origin="https://evil.test") == 403
+        assert status(origin="null") == 403
+    desk.close()
 
 
 @pytest.mark.waits

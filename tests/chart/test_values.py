@@ -148,6 +148,7 @@ CANDIDATES = [
     [{"action": "drop", "regex": "changed"}],
     ["RedriveMetricsAbsent"],
     [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "changed"}}],
+    {"cpu": "1"},  # a container refuses most of the objects below
     {"changed": {"handlers": "a:b"}},
     {"changed": {"objectives": {"dead_ratio": 0.5}}},
     {"audit": "800d"},
@@ -159,7 +160,6 @@ CANDIDATES = [
     {"changed": {"queue_url": "https://changed.example"}},
     [{"kind": "changed", "cron": "@daily"}],
     {"changed": "x"},
-    {"cpu": "7m"},
     {"key": "1"},
     {"nodeAffinity": {"changed": "x"}},
     {"options": [{"name": "changed"}]},

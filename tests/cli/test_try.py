@@ -302,7 +302,7 @@ def test_what_cannot_be_imported_without_calls_is_not_run(
     )
 
     assert refused.code == 1
-    assert "the handlers cannot be imported without outgoing calls" in refused.err
+    assert "the handlers cannot be used without outgoing calls" in refused.err
     endpoint.accept()[0].close()  # by the command itself, as it does without --try
     with pytest.raises(BlockingIOError):
         endpoint.accept()
@@ -327,7 +327,9 @@ def test_the_other_numbers_of_the_same_calls_end_it(tmp_path: Path) -> None:
 def test_where_the_kernel_refuses_nothing_is_run(tmp_path: Path) -> None:
     """A confined process cannot begin a session, so it cannot confine another."""
     ours, theirs = socket.socketpair()
-    program = "from redrive.extras.replay.runner import *; ConfinedRunner('tests.cli.tried:jobs')"
+    program = (
+        "from redrive.extras.replay.process import *; ConfinedProcess(lambda _: ())"
+    )
     arguments = [str(theirs.fileno()), str(tmp_path), sys.executable, "-c", program]
     with ours, theirs:
         ran = subprocess.run(
@@ -340,6 +342,6 @@ def test_where_the_kernel_refuses_nothing_is_run(tmp_path: Path) -> None:
         )
 
     assert (
-        "--try: handlers cannot be confined here: the kernel refuses a new session"
+        "handlers cannot be confined here: the kernel refuses a new session"
         in ran.stderr
     )

@@ -128,7 +128,7 @@ def test_a_change_goes_where_its_page_says(fleet: Site, three: dict[str, Databas
     asked = {"why": "x", "yes": True}
     again = program.post("/cells/eu/api/v1/dismiss?id=1", json=asked)
 
-    assert "<h1>Redrive dead letters <small>in us</small></h1>" in seen
+    assert "<h1>Redrive open dead letters <small>in us</small></h1>" in seen
     assert ">Redrive 2 open dead letters in us</button>" in seen
     assert shown["command"].endswith("--cell us")
     assert (done.status_code, again.status_code) == (303, 200)

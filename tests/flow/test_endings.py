@@ -140,7 +140,7 @@ def test_jobs_that_fail_at_once_are_fetched_ahead_like_any_other(
     wait_for(lambda: look.live(database) == 0)
 
     assert len(look.reasons(database)) == 1_500
-    assert worker.metric("redrive_claims_total", result="hit") < 190
+    assert worker.metric("redrive_claims_total", result="hit") < 60
 
 
 def test_bugs_and_the_same_failure_again_and_again_end_the_retries_early(

@@ -25,10 +25,9 @@ OF_LIBPQ = {
 }
 OF_TERMINALS = [
     {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
-    {"PYTHONIOENCODING": "latin-1"},
     {"COLUMNS": "1", "TERM": "dumb", "TZ": "Not/AZone", "HOME": "/nonexistent"},
 ]
-COMMANDS = ["job show {id}", "job show {id} --json", "job ls", "queue ls", "dlq ls"]
+COMMANDS = ["job show {id}", "job show {id} --json", "job ls"]
 
 
 def shown(url: str, command: str, **more: str) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from redrive.rules.attempts.policy import OnDeath, Policy
 from redrive.rules.heal import Heal
+from redrive.signals import seconds
 
 decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json = msgspec.json.Encoder().encode
@@ -21,7 +22,7 @@ class Handler:
 
     `read` converts the payload's JSON to the function's argument. `known` has the
     handler's own secrets, such as an endpoint's keys, which must not appear in any
-    text. `keep_result` is in seconds.
+    text. `keep_result` and `timeout`, that of the policy, are in seconds.
     """
 
     kind: str
@@ -47,6 +48,10 @@ class Handler:
     validate: Callable[[Any], object] | None = None
     redrive_rate: float | None = None
     repeatable: bool = True
+    timeout: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "timeout", seconds(self.policy.timeout))
 
     def payload(self, text: str, version: int) -> Any:
         """Return the function's argument from JSON, upgraded from `version`."""

@@ -82,7 +82,7 @@ def _secret_parts(
 
     Returns None if the reason could not be recorded, because the job is gone.
     """
-    checkpoint = _opened(letter["id"], rest["checkpoint"])
+    checkpoint = opened_checkpoint(letter["id"], rest["checkpoint"])
     if why is None:
         payload = letter["payload"]
         headers = letter["headers"]
@@ -111,7 +111,7 @@ def _redacted(letter: Fields, rest: Fields, saved: Any) -> Any:
     return redact(saved, declared, secrets)
 
 
-def _opened(job: int, checkpoint: Row | None) -> Row | None:
+def opened_checkpoint(job: int, checkpoint: Row | None) -> Row | None:
     """Return a checkpoint with its data decrypted."""
     if checkpoint is None:
         return None

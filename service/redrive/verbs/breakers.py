@@ -2,44 +2,22 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import LiteralString
 
 from redrive.database.rows import Connection
 from redrive.database.rows import rows as rows_of
 from redrive.jobs import breakers
-from redrive.verbs.query import command
 from redrive.verbs.refusal import Missing
-from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, name_in
+from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, name_in, one_of
 
-_FORCED = {
-    "open": "Jobs that need it are released without an attempt until the breaker is reset.",
-    "closed": "Jobs that need it run, even if they fail, until the breaker is reset.",
-    None: "The breaker closes, and opens again if jobs fail.",
-}
+_READ: LiteralString = """
+    select name, state, failures, successes from redrive.shown_breakers where name = %s"""
+_COLUMNS = ("name", "state", "failures", "successes")
 
 
-def _preview_breaker(
-    conn: Connection, order: Order, *, verb: str, state: str | None
-) -> Preview:
+def _look(conn: Connection, order: Order) -> Preview:
     name = name_in(order.query, "name")
-    rows = rows_of(
-        conn,
-        "select name, state, failures, successes from redrive.shown_breakers where name = %s",
-        name,
-    )
-    words = ("breaker", "force", name, state) if state else ("breaker", "reset", name)
-
-    return Preview(
-        title=f"{verb}: breaker {name}",
-        matched=len(rows),
-        unit="breaker",
-        verb=verb,
-        shell=command(words, why="..."),
-        query=order.query,
-        columns=("name", "state", "failures", "successes"),
-        rows=rows,
-        remarks=(_FORCED[state],),
-        obstacle=None if rows else f"There is no breaker {name}.",
-    )
+    return one_of(rows_of(conn, _READ, name), f"breaker {name}")
 
 
 def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
@@ -54,23 +32,41 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     return Done(text=text, report={"name": name, "forced": state}, path="/breakers")
 
 
+def _verb(what: str, command: str, label: str, state: str | None, remark: str) -> Verb:
+    force = partial(_force, state=state)
+    return Verb(
+        what,
+        command,
+        label,
+        "breaker",
+        _look,
+        force,
+        remarks=(remark,),
+        columns=_COLUMNS,
+        names=("name",),
+    )
+
+
 BREAKERS: Mapping[str, Verb] = {
-    "hold-open": Verb(
+    "hold-open": _verb(
         "Hold a breaker open.",
-        partial(_preview_breaker, verb="Hold open", state="open"),
-        partial(_force, state="open"),
-        names=("name",),
+        "breaker force {name} open",
+        "Hold open",
+        "open",
+        "Jobs that need it are released without an attempt until the breaker is reset.",
     ),
-    "hold-closed": Verb(
+    "hold-closed": _verb(
         "Hold a breaker closed.",
-        partial(_preview_breaker, verb="Hold closed", state="closed"),
-        partial(_force, state="closed"),
-        names=("name",),
+        "breaker force {name} closed",
+        "Hold closed",
+        "closed",
+        "Jobs that need it run, even if they fail, until the breaker is reset.",
     ),
-    "reset": Verb(
+    "reset": _verb(
         "Reset a breaker that is held open or closed.",
-        partial(_preview_breaker, verb="Reset", state=None),
-        partial(_force, state=None),
-        names=("name",),
+        "breaker reset {name}",
+        "Reset",
+        None,
+        "The breaker closes, and opens again if jobs fail.",
     ),
 }

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
 
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import store as campaign
@@ -11,7 +10,7 @@ from redrive.dead_letters.campaigns.drive import drive_if_allowed
 from redrive.dead_letters.campaigns.pace import GOING, State
 from redrive.jobs.standing import alive
 from redrive.rules.rows import Row
-from redrive.verbs.query import Query, command
+from redrive.verbs.query import Query
 from redrive.verbs.refusal import Missing
 from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, id_of, named
 
@@ -73,53 +72,17 @@ def number_of(query: Query) -> int:
     return id_of([("id", named(query, "campaign"))])
 
 
-class _Move(NamedTuple):
-    """Change of one campaign, which must be in one of `states`."""
-
-    verb: str
-    states: frozenset[State]
-    rule: str
-    remark: str
-
-
-_PAUSE = _Move(
-    "Pause",
-    GOING,
-    "only a running campaign can be paused",
-    "No more dead letters are redriven until somebody resumes it. Redriven jobs continue.",
-)
-_RESUME = _Move(
-    "Resume",
-    RESUMABLE,
-    "only a campaign that is paused or aborted can be resumed",
-    "Its canaries run first again.",
-)
-_CANCEL = _Move(
-    "Cancel",
-    ENDABLE,
-    "only a campaign that has not ended can be cancelled",
-    "Jobs that have not started become open dead letters again. Running jobs end as usual.",
-)
-
-
-def _preview_move(conn: Connection, order: Order, *, move: _Move) -> Preview:
+def _preview_move(
+    conn: Connection, order: Order, *, states: frozenset[State], rule: str
+) -> Preview:
+    """Preview a change of a campaign, which must be in one of the states."""
     found = found_in(conn, number_of(order.query))
-    number = found["campaign"]
     obstacle = None
-    if found["state"] not in move.states:
-        obstacle = f"Campaign {number} is {found['state']}; {move.rule}."
+    if found["state"] not in states:
+        obstacle = f"Campaign {found['campaign']} is {found['state']}; {rule}."
 
     return Preview(
-        title=f"{move.verb} campaign {number}",
-        matched=found["matched"],
-        unit="dead letter",
-        verb=move.verb,
-        shell=command(("campaign", move.verb.lower(), str(number)), why="..."),
-        query=order.query,
-        columns=CAMPAIGN_COLUMNS,
-        rows=[found],
-        remarks=[move.remark],
-        obstacle=obstacle,
+        matched=found["matched"], unit="dead letter", rows=[found], obstacle=obstacle
     )
 
 
@@ -162,20 +125,49 @@ def _stands(outcome: str, found: Row) -> Done:
 CAMPAIGNS: Mapping[str, Verb] = {
     "campaign-pause": Verb(
         "Pause a campaign until it is resumed.",
-        partial(_preview_move, move=_PAUSE),
+        "campaign pause {campaign}",
+        "Pause",
+        "campaign",
+        partial(
+            _preview_move, states=GOING, rule="only a running campaign can be paused"
+        ),
         _pause,
+        remarks=(
+            "No more dead letters are redriven until somebody resumes it. Redriven jobs continue.",
+        ),
+        columns=CAMPAIGN_COLUMNS,
         names=("campaign",),
     ),
     "campaign-resume": Verb(
         "Resume a campaign that was paused or has aborted.",
-        partial(_preview_move, move=_RESUME),
+        "campaign resume {campaign}",
+        "Resume",
+        "campaign",
+        partial(
+            _preview_move,
+            states=RESUMABLE,
+            rule="only a campaign that is paused or aborted can be resumed",
+        ),
         _resume,
+        remarks=("Its canaries run first again.",),
+        columns=CAMPAIGN_COLUMNS,
         names=("campaign",),
     ),
     "campaign-cancel": Verb(
         "Cancel a campaign, and take back the jobs that have not started.",
-        partial(_preview_move, move=_CANCEL),
+        "campaign cancel {campaign}",
+        "Cancel",
+        "campaign",
+        partial(
+            _preview_move,
+            states=ENDABLE,
+            rule="only a campaign that has not ended can be cancelled",
+        ),
         _cancel,
+        remarks=(
+            "Jobs that have not started become open dead letters again. Running jobs end as usual.",
+        ),
+        columns=CAMPAIGN_COLUMNS,
         names=("campaign",),
     ),
 }

@@ -6,7 +6,7 @@ values that are set already.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from redrive.errors import InvalidJob
 from redrive.jobs import names
 from redrive.rules.instants import seconds, typed
 from redrive.rules.rows import Row
-from redrive.verbs.query import command, not_a_choice
+from redrive.verbs.query import not_a_choice
 from redrive.verbs.refusal import Invalid, Missing
 from redrive.verbs.verb import Done, Input, Opening, Order, Preview, Verb, named
 
@@ -45,16 +45,12 @@ class _Value(NamedTuple):
         held: what is set now.
         wanted: what is set afterwards.
         put: sets it.
-        words: words of the command.
-        options: options of the command.
     """
 
     text: str
     held: Row
     wanted: Row
     put: Callable[..., None]
-    words: Sequence[str]
-    options: Mapping[str, str | None] = {}
 
 
 Read = Callable[[Connection, Order], _Value]
@@ -65,11 +61,6 @@ def _preview(conn: Connection, order: Order, *, read: Read) -> Preview:
     is_held = order.is_whole and value.held == value.wanted
     return Preview(
         title=f"Set: {value.text.removesuffix('.')}",
-        matched=1,
-        unit="value",
-        verb="Set",
-        shell=command(value.words, None, **value.options, why="..."),
-        query=order.query,
         columns=tuple(value.held),
         rows=[value.held],
         remarks=("It is so already.",) if is_held else (f"Set: {value.text}",),
@@ -85,9 +76,11 @@ def _set(opening: Opening, order: Order, *, read: Read) -> Done:
     return Done(text=value.text, report=value.wanted, path="/audit")
 
 
-def _verb(what: str, read: Read, name: str, *inputs: Input) -> Verb:
+def _verb(what: str, command: str, read: Read, name: str, *inputs: Input) -> Verb:
     preview, do = partial(_preview, read=read), partial(_set, read=read)
-    return Verb(what, preview, do, names=(name,), inputs=inputs)
+    return Verb(
+        what, command, "Set", "value", preview, do, names=(name,), inputs=inputs
+    )
 
 
 def _given(order: Order, name: str, fault: str) -> str:
@@ -133,8 +126,6 @@ def _owner(conn: Connection, order: Order) -> _Value:
         held=held._asdict(),
         wanted=wanted._asdict(),
         put=partial(owners.set_owner, wanted=wanted),
-        words=("owner", "set", str(pattern), name or "OWNER"),
-        options={"contact": contact},
     )
 
 
@@ -151,7 +142,6 @@ def _no_owner(conn: Connection, order: Order) -> _Value:
         held=held._asdict(),
         wanted=wanted._asdict(),
         put=partial(owners.set_owner, wanted=wanted),
-        words=("owner", "rm", str(pattern)),
     )
 
 
@@ -180,7 +170,6 @@ def _objective(conn: Connection, order: Order) -> _Value:
         held=held._asdict(),
         wanted=wanted._asdict(),
         put=partial(objectives.set_objective, wanted=wanted),
-        words=("objective", "set", str(pattern), name or "OBJECTIVE", shown),
     )
 
 
@@ -232,7 +221,6 @@ def _retention(conn: Connection, order: Order) -> _Value:
         held={"what": what, "seconds": kept},
         wanted={"what": what, "seconds": length},
         put=partial(retention.put, kept=(what, length)),
-        words=("retention", "set", f"{what}={typed(length)}"),
     )
 
 
@@ -249,7 +237,6 @@ def _names(conn: Connection, order: Order) -> _Value:
         held=held,
         wanted=held | {"at_most": int(text)},
         put=partial(names.limit, what=what, at_most=int(text)),
-        words=("queue", "limit", f"{what}={int(text)}"),
     )
 
 
@@ -263,39 +250,33 @@ def _one_of(order: Order, known: Mapping[str, str]) -> str:
 DECLARED: Mapping[str, Verb] = {
     "set-owner": _verb(
         "Set the owner of a queue, a kind, or both.",
+        "owner set {pattern} {owner}",
         _owner,
         "pattern",
-        Input("owner", "Owner", is_required=True, is_positional=True),
+        Input("owner", "Owner", is_required=True),
         Input("contact", "Contact of the owner", hint="#payments"),
     ),
-    "remove-owner": _verb("Remove the owner of a pattern.", _no_owner, "pattern"),
+    "remove-owner": _verb(
+        "Remove the owner of a pattern.", "owner rm {pattern}", _no_owner, "pattern"
+    ),
     "set-objective": _verb(
         "Set a threshold of the alerts on a queue, or on a kind of a queue.",
+        "objective set {pattern} {objective} {value}",
         _objective,
         "pattern",
-        Input(
-            "objective",
-            "Objective",
-            choices=tuple(MEANINGS),
-            is_required=True,
-            is_positional=True,
-        ),
-        Input(
-            "value",
-            "Threshold",
-            hint="a number, or default",
-            is_required=True,
-            is_positional=True,
-        ),
+        Input("objective", "Objective", choices=tuple(MEANINGS), is_required=True),
+        Input("value", "Threshold", hint="a number, or default", is_required=True),
     ),
     "set-retention": _verb(
         "Set how long data other than dead letters is kept.",
+        "retention set {what}={for}",
         _retention,
         "what",
         Input("for", "How long it is kept", hint="30d, 12h", is_required=True),
     ),
     "limit-names": _verb(
         "Limit the numbers of queues and kinds that producers may use.",
+        "queue limit {what}={at-most}",
         _names,
         "what",
         Input("at-most", "How many", kind="integer", is_required=True),

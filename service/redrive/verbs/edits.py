@@ -16,7 +16,7 @@ from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
 from redrive.rules.brief import counted
 from redrive.rules.rows import Row
-from redrive.verbs.query import Query
+from redrive.verbs.query import Query, command
 from redrive.verbs.refusal import Conflict
 from redrive.verbs.verb import (
     MOST,
@@ -28,7 +28,7 @@ from redrive.verbs.verb import (
     letters_of,
     obstacle_of,
     refuse_vague,
-    shell_of,
+    typed,
 )
 
 STAYS = {
@@ -115,7 +115,7 @@ def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
     if chosen.narrows():
         matched = len(letters.find(conn, chosen))
 
-    shell = shell_of(("dlq", "edit"), order.query, Filter, patch="...", why="...")
+    shell = command(("dlq", "edit"), typed(Filter, order.query), patch="...", why="...")
     obstacle = obstacle_of(chosen, matched, order.most)
     found = Look(as_seen(chosen), shell, matched, obstacle=obstacle)
 

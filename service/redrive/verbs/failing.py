@@ -1,53 +1,30 @@
 """Changes of a group's failing jobs: retry them now, hold them, give them up."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import store as campaign
 from redrive.dead_letters.campaigns.pace import CANARIES
-from redrive.dead_letters.campaigns.terms import TERM_NAMES
 from redrive.errors import Busy
 from redrive.jobs import failing
 from redrive.rules.brief import brief, counted
 from redrive.rules.rows import Fields
 from redrive.verbs.campaigns import driven
-from redrive.verbs.groups import group_of, preview_group
-from redrive.verbs.query import command
+from redrive.verbs.groups import COLUMNS as GROUP_COLUMNS
+from redrive.verbs.groups import group_of, look_at_group
 from redrive.verbs.refusal import Conflict
 from redrive.verbs.terms import INPUTS, estimate, terms_of
-from redrive.verbs.verb import (
-    SAMPLE,
-    Done,
-    Opening,
-    Order,
-    Preview,
-    Verb,
-    named,
-    refuse_more,
-)
+from redrive.verbs.verb import SAMPLE, Done, Opening, Order, Preview, Verb, refuse_more
 
 COLUMNS = ("id", "queue", "attempt", "failed_at", "next_retry")
 _NONE_WAIT = "no failing job of the group waits for another attempt now"
 
 
-def _preview(
-    conn: Connection, order: Order, *, verb: str, word: str, remarks: tuple[str, ...]
-) -> Preview:
-    """Preview a change of the group that the order names."""
-    words = ("dlq", word, named(order.query, "group"))
-    terms = {name: order.more[name] for name in TERM_NAMES if order.more.get(name)}
-    shell = command(words, None, **terms, why="...")
-    seen = preview_group(conn, order, verb, shell, remarks)
-    return replace(seen, title=f"{verb}: failing jobs")
-
-
-def _preview_jobs(
-    conn: Connection, order: Order, *, verb: str, word: str, remarks: tuple[str, ...]
-) -> Preview:
+def _preview_jobs(conn: Connection, order: Order, *, remarks: Sequence[str]) -> Preview:
     """Preview a change of the failing jobs of a group."""
-    seen = _preview(conn, order, verb=verb, word=word, remarks=remarks)
+    seen = look_at_group(conn, order)
     if not seen.rows:
         return seen
 
@@ -66,15 +43,10 @@ def _preview_jobs(
 
 
 def _preview_retry(conn: Connection, order: Order) -> Preview:
-    seen = _preview_jobs(
-        conn,
-        order,
-        verb="Retry now",
-        word="retry",
-        remarks=(
-            "Jobs that run already are left out. Each job keeps its attempts and failures.",
-        ),
+    remark = (
+        "Jobs that run already are left out. Each job keeps its attempts and failures."
     )
+    seen = _preview_jobs(conn, order, remarks=(remark,))
     terms = terms_of(order.more, CANARIES)
 
     return replace(
@@ -141,35 +113,15 @@ def _hold(opening: Opening, order: Order, *, is_held: bool) -> Done:
 
 
 def _preview_hold(conn: Connection, order: Order) -> Preview:
-    seen = _preview(
-        conn,
-        order,
-        verb="Hold",
-        word="hold",
-        remarks=(
-            "Its failing jobs wait, and so do jobs that fail for this cause later.",
-            "Jobs whose next attempt is due within a second may still run.",
-            "They wait until somebody releases the group, or until it is resolved and fixed.",
-        ),
-    )
+    seen = look_at_group(conn, order)
     if seen.rows and seen.rows[0]["held_at"]:
-        return replace(
-            seen, remarks=("The group is held already. This replaces the reason.",)
-        )
+        remark = "The group is held already. This replaces the reason."
+        return replace(seen, remarks=(remark,))
     return seen
 
 
 def _preview_release(conn: Connection, order: Order) -> Preview:
-    seen = _preview(
-        conn,
-        order,
-        verb="Release",
-        word="release",
-        remarks=(
-            "Its jobs are retried within half an hour, at most about ten of them a second.",
-            "To try a few first: redrive dlq retry.",
-        ),
-    )
+    seen = look_at_group(conn, order)
     if seen.rows and not seen.rows[0]["held_at"]:
         return replace(seen, obstacle="The group is not held.")
     return seen
@@ -199,8 +151,12 @@ def _give_up(opening: Opening, order: Order) -> Done:
 FAILING: Mapping[str, Verb] = {
     "retry": Verb(
         "Retry the failing jobs of a group now, a few first.",
+        "dlq retry {group}",
+        "Retry now",
+        "group",
         _preview_retry,
         _retry,
+        columns=GROUP_COLUMNS,
         names=("group",),
         inputs=tuple(
             replace(each, hint=each.hint.replace("die again", "fail again"))
@@ -210,28 +166,47 @@ FAILING: Mapping[str, Verb] = {
     ),
     "hold": Verb(
         "Let the failing jobs of a group wait.",
+        "dlq hold {group}",
+        "Hold",
+        "group",
         _preview_hold,
         partial(_hold, is_held=True),
+        remarks=(
+            "Its failing jobs wait, and so do jobs that fail for this cause later.",
+            "Jobs whose next attempt is due within a second may still run.",
+            "They wait until somebody releases the group, or until it is resolved and fixed.",
+        ),
+        columns=GROUP_COLUMNS,
         names=("group",),
     ),
     "release": Verb(
         "Let the held jobs of a group run again.",
+        "dlq release {group}",
+        "Release",
+        "group",
         _preview_release,
         partial(_hold, is_held=False),
+        remarks=(
+            "Its jobs are retried within half an hour, at most about ten of them a second.",
+            "To try a few first: redrive dlq retry.",
+        ),
+        columns=GROUP_COLUMNS,
         names=("group",),
     ),
     "give-up": Verb(
         "Turn the failing jobs of a group into dead letters.",
+        "dlq give-up {group}",
+        "Give up",
+        "group",
         partial(
             _preview_jobs,
-            verb="Give up",
-            word="give-up",
             remarks=(
                 "They are not retried any longer. You can redrive them later.",
                 "Jobs that run now are left out.",
             ),
         ),
         _give_up,
+        columns=GROUP_COLUMNS,
         names=("group",),
         nothing={"given_up": 0},
     ),

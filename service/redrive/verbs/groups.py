@@ -27,40 +27,21 @@ from redrive.verbs.verb import (
 
 MOST_MUTED_SECONDS = 366 * 86_400
 USUAL_MUTE = "1d"
-COLUMNS = ("kind", "error_class", "message", "failing", "open")
+COLUMNS = ("kind", "error_class", "message", "failing", "open", "state")
 _IS_OVER = "the group has no failing jobs, and no open dead letters"
 
 
-def preview_group(
-    conn: Connection, order: Order, verb: str, shell: str, remarks: Sequence[str]
-) -> Preview:
+def look_at_group(conn: Connection, order: Order) -> Preview:
     """Preview a change of the group that the order names.
-
-    Args:
-        verb: text of the button.
-        shell: shell command that makes the same change.
-        remarks: sentences that the user reads before the change.
 
     Raises:
         Refused: the order names no group, or holds other parameters.
     """
     prefix = named(order.query, "group")
     group = groups.show(conn, prefix)
-    seen = Preview(
-        title=f"{verb} a group",
-        matched=0,
-        unit="group",
-        verb=verb,
-        shell=shell,
-        query=order.query,
-        columns=COLUMNS,
-        remarks=remarks,
-    )
-
     if group is None:
-        return replace(seen, obstacle=sentence(_missing(conn, prefix)))
-
-    return replace(seen, matched=1, rows=[group])
+        return Preview(matched=0, obstacle=sentence(_missing(conn, prefix)))
+    return Preview(rows=[{**group, "state": worded(group)}])
 
 
 def _missing(conn: Connection, prefix: str) -> str:
@@ -81,15 +62,10 @@ def group_of(conn: Connection, order: Order) -> Row:
     return group
 
 
-def _preview_acknowledge(
-    conn: Connection, order: Order, *, verb: str, word: str, remark: str
-) -> Preview:
-    words = ("dlq", word, named(order.query, "group"))
-    shell = command(words, why="...")
-    seen = preview_group(conn, order, verb, shell, (remark,))
+def _preview_acknowledge(conn: Connection, order: Order) -> Preview:
+    seen = look_at_group(conn, order)
     if seen.rows and not (seen.rows[0]["open"] or seen.rows[0]["failing"]):
         return replace(seen, obstacle=sentence(_IS_OVER))
-
     return seen
 
 
@@ -108,17 +84,6 @@ def _acknowledge(opening: Opening, order: Order, *, is_acknowledged: bool) -> Do
         report={"group": name, "acknowledged": is_acknowledged},
         path=f"/groups/{name}",
     )
-
-
-def _preview_mute(conn: Connection, order: Order, *, verb: str) -> Preview:
-    words = ["dlq", "mute", named(order.query, "group")]
-    if verb == "Unmute":
-        words.append("--off")
-
-    shell = command(words, None, **{"for": order.more.get("for")}, why="...")
-    remarks = ("Redrives skip a muted group.",)
-
-    return preview_group(conn, order, verb, shell, remarks)
 
 
 def _mute(opening: Opening, order: Order, *, is_muted: bool) -> Done:
@@ -146,37 +111,11 @@ def _end_of_mute(text: str) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=length)
 
 
-_REMARKS = (
-    "Deaths in older versions are counted.",
-    "If it dies in a version with the fix, it has regressed, and an alert fires.",
-    "Its open dead letters stay. Redrive or dismiss them.",
-)
-
-
-def _preview_resolve(conn: Connection, order: Order) -> Preview:
-    words = ("dlq", "resolve", named(order.query, "group"))
-    versions = order.more.get("in") or "..."
-    shell = command(words, None, **{"in": versions}, why="...")
-
-    return _with_state(preview_group(conn, order, "Resolve", shell, _REMARKS))
-
-
 def _preview_unresolve(conn: Connection, order: Order) -> Preview:
-    words = ("dlq", "unresolve", named(order.query, "group"))
-    shell = command(words, why="...")
-    seen = preview_group(conn, order, "Unresolve", shell, ("It is open again.",))
+    seen = look_at_group(conn, order)
     if seen.rows and seen.rows[0]["fixed_in"] is None:
-        seen = replace(seen, obstacle="The group is not resolved.")
-
-    return _with_state(seen)
-
-
-def _with_state(seen: Preview) -> Preview:
-    """Show the state of the group, too."""
-    rows = [{**group, "state": worded(group)} for group in seen.rows]
-    columns = (*COLUMNS, "state")
-
-    return replace(seen, columns=columns, rows=rows)
+        return replace(seen, obstacle="The group is not resolved.")
+    return seen
 
 
 def _resolve(opening: Opening, order: Order) -> Done:
@@ -234,43 +173,62 @@ def _unresolve(opening: Opening, order: Order) -> Done:
 GROUPS: Mapping[str, Verb] = {
     "acknowledge": Verb(
         "Say that you work on a group.",
-        partial(
-            _preview_acknowledge,
-            verb="Acknowledge",
-            word="ack",
-            remark="It lasts until the group has no open dead letters left.",
-        ),
+        "dlq ack {group}",
+        "Acknowledge",
+        "group",
+        _preview_acknowledge,
         partial(_acknowledge, is_acknowledged=True),
+        remarks=("It lasts until the group has no open dead letters left.",),
+        columns=COLUMNS,
         names=("group",),
     ),
     "unacknowledge": Verb(
         "Say that nobody works on a group.",
-        partial(
-            _preview_acknowledge,
-            verb="Unacknowledge",
-            word="unack",
-            remark="The group counts again as one that nobody looked at.",
-        ),
+        "dlq unack {group}",
+        "Unacknowledge",
+        "group",
+        _preview_acknowledge,
         partial(_acknowledge, is_acknowledged=False),
+        remarks=("The group counts again as one that nobody looked at.",),
+        columns=COLUMNS,
         names=("group",),
     ),
     "mute": Verb(
         "Skip a group in redrives for a while.",
-        partial(_preview_mute, verb="Mute"),
+        "dlq mute {group}",
+        "Mute",
+        "group",
+        look_at_group,
         partial(_mute, is_muted=True),
+        remarks=("Redrives skip a muted group.",),
+        columns=COLUMNS,
         names=("group",),
         inputs=(Input("for", "For how long (2h, 1d)", default=USUAL_MUTE),),
     ),
     "unmute": Verb(
         "Include a muted group in redrives again.",
-        partial(_preview_mute, verb="Unmute"),
+        "dlq mute {group} --off",
+        "Unmute",
+        "group",
+        look_at_group,
         partial(_mute, is_muted=False),
+        remarks=("Redrives skip a muted group.",),
+        columns=COLUMNS,
         names=("group",),
     ),
     "resolve": Verb(
         "Say in which version a group is fixed.",
-        _preview_resolve,
+        "dlq resolve {group}",
+        "Resolve",
+        "group",
+        look_at_group,
         _resolve,
+        remarks=(
+            "Deaths in older versions are counted.",
+            "If it dies in a version with the fix, it has regressed, and an alert fires.",
+            "Its open dead letters stay. Redrive or dismiss them.",
+        ),
+        columns=COLUMNS,
         names=("group",),
         inputs=(
             Input(
@@ -284,8 +242,14 @@ GROUPS: Mapping[str, Verb] = {
     ),
     "unresolve": Verb(
         "Open a resolved or regressed group again.",
+        "dlq unresolve {group}",
+        "Unresolve",
+        "group",
         _preview_unresolve,
         _unresolve,
+        remarks=("It is open again.",),
+        columns=COLUMNS,
         names=("group",),
     ),
 }
+"""Word in the address -> change."""

@@ -12,7 +12,7 @@ from redrive.jobs.reveal import reveal
 from redrive.jobs.show import show as story
 from redrive.rules.brief import counted
 from redrive.rules.rows import Row
-from redrive.verbs.query import command, parse
+from redrive.verbs.query import parse
 from redrive.verbs.refusal import Invalid, Missing
 from redrive.verbs.verb import (
     SAMPLE,
@@ -28,7 +28,6 @@ from redrive.verbs.verb import (
     obstacle_of,
     refuse_more,
     refuse_vague,
-    shell_of,
 )
 
 COLUMNS = ("id", "kind", "queue", "state", "attempt", "run_at", "waiting_for")
@@ -44,27 +43,19 @@ def _chosen(order: Order) -> JobFilter:
     return bounded(chosen, order)
 
 
-def _preview(
-    conn: Connection, order: Order, *, verb: str, word: str, remark: str
-) -> Preview:
+def _preview(conn: Connection, order: Order) -> Preview:
     chosen = _chosen(order)
     matched = ids(conn, chosen) if chosen.narrows() else []
     sample = JobFilter(ids=matched[:SAMPLE])
     shown = list(find(conn, sample)) if matched else []
 
     return Preview(
-        title=f"{verb}: live jobs",
         matched=len(matched),
-        unit="live job",
-        verb=verb,
-        shell=shell_of(("job", word), order.query, JobFilter, why="..."),
         query=as_seen(chosen),
-        columns=COLUMNS,
         rows=shown,
         ids=matched,
         missing=sorted(set(chosen.ids).difference(matched)),
         absent="is not live, or it does not match",
-        remarks=(remark,),
         obstacle=obstacle_of(chosen, len(matched), order.most),
     )
 
@@ -119,11 +110,6 @@ def _preview_reveal(conn: Connection, order: Order) -> Preview:
     return Preview(
         title=f"Reveal the payload of job {job}",
         matched=int(is_kept),
-        unit="payload",
-        verb="Reveal",
-        shell=command(("job", "reveal", str(job)), why="..."),
-        query=order.query,
-        remarks=("The payload is shown once, with its secrets.",),
         obstacle=None if is_kept else f"No payload of job {job} is kept.",
     )
 
@@ -143,32 +129,38 @@ def _reveal(opening: Opening, order: Order) -> Done:
 JOBS: Mapping[str, Verb] = {
     "reveal": Verb(
         "Show the payload of a job with its secrets.",
+        "job reveal {id}",
+        "Reveal",
+        "payload",
         _preview_reveal,
         _reveal,
+        remarks=("The payload is shown once, with its secrets.",),
         names=("id",),
     ),
     "cancel": Verb(
         "End jobs that are no longer wanted.",
-        partial(
-            _preview,
-            verb="Cancel",
-            word="cancel",
-            remark="Waiting jobs end at once. Running jobs are asked to stop.",
-        ),
+        "job cancel",
+        "Cancel",
+        "live job",
+        _preview,
         partial(_change, act=_cancel, words=_cancelled),
-        JobFilter,
+        remarks=("Waiting jobs end at once. Running jobs are asked to stop.",),
+        columns=COLUMNS,
+        of=JobFilter,
         nothing={"cancelled": 0, "asked": 0},
     ),
     "now": Verb(
         "Run scheduled and retrying jobs now.",
-        partial(
-            _preview,
-            verb="Run now",
-            word="now",
-            remark="Only scheduled and retrying jobs change. Jobs that wait for a key still wait.",
-        ),
+        "job now",
+        "Run now",
+        "live job",
+        _preview,
         partial(_change, act=_now, words=_due),
-        JobFilter,
+        remarks=(
+            "Only scheduled and retrying jobs change. Jobs that wait for a key still wait.",
+        ),
+        columns=COLUMNS,
+        of=JobFilter,
         nothing={"due": 0},
     ),
 }

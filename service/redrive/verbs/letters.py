@@ -1,7 +1,6 @@
 """Changes of dead letters: dismiss, reopen, assign, write a note."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from redrive.database.rows import Connection
@@ -10,7 +9,6 @@ from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.rules.brief import counted
 from redrive.rules.rows import Row
-from redrive.verbs.query import command
 from redrive.verbs.refusal import Invalid, Missing
 from redrive.verbs.verb import (
     SAMPLE,
@@ -27,7 +25,6 @@ from redrive.verbs.verb import (
     obstacle_of,
     refuse_more,
     refuse_vague,
-    shell_of,
 )
 
 COLUMNS = ("id", "kind", "queue", "reason", "error_class", "message", "died_at")
@@ -35,9 +32,7 @@ NO_LETTER = "has no dead letter; its page shows its state"
 MOST_OWNER = 255
 
 
-def _preview(
-    conn: Connection, order: Order, *, verb: str, state: str, remark: str
-) -> Preview:
+def _preview(conn: Connection, order: Order, *, state: str = "open") -> Preview:
     chosen = letters_of(order, state)
     matched: Sequence[int] = ()
     if chosen.narrows():
@@ -47,21 +42,13 @@ def _preview(
     if matched:
         rows = letters.find(conn, Filter(ids=matched[:SAMPLE]))
 
-    words = ("dlq", verb.lower())
-
     return Preview(
-        title=f"{verb} dead letters",
         matched=len(matched),
-        unit=f"{state} dead letter",
-        verb=verb,
-        shell=shell_of(words, order.query, Filter, why="..."),
         query=as_seen(chosen),
-        columns=COLUMNS,
         rows=rows,
         ids=matched,
         missing=sorted(set(chosen.ids).difference(matched)),
         absent=f"has no {state} dead letter",
-        remarks=(remark,),
         obstacle=obstacle_of(chosen, len(matched), order.most),
     )
 
@@ -92,18 +79,8 @@ def _change(
 
 
 def _preview_assign(conn: Connection, order: Order) -> Preview:
-    owner = _owner(order)
-    seen = _preview(
-        conn,
-        order,
-        verb="Assign",
-        state="open",
-        remark="Groups that nobody has acknowledged are acknowledged by this.",
-    )
-    named = [value for name, value in order.query if name == "id"]
-    shell = command(("dlq", "assign", *named), None, owner=owner or "...", why="...")
-
-    return replace(seen, shell=shell)
+    _owner(order)
+    return _preview(conn, order)
 
 
 def _owner(order: Order) -> str:
@@ -134,11 +111,6 @@ def _preview_note(conn: Connection, order: Order) -> Preview:
     return Preview(
         title=f"Note on job {job}",
         matched=1 if found else 0,
-        unit="dead letter",
-        verb="Note",
-        shell=command(("dlq", "note", str(job), "...")),
-        query=order.query,
-        remarks=("The text below becomes a note on the dead letter.",),
         obstacle=None if found else f"Job {job} {NO_LETTER}.",
     )
 
@@ -156,36 +128,52 @@ def _note(opening: Opening, order: Order) -> Done:
 LETTERS: Mapping[str, Verb] = {
     "dismiss": Verb(
         "Close dead letters that will not be fixed.",
-        partial(
-            _preview,
-            verb="Dismiss",
-            state="open",
-            remark="They are closed now and purged later. Until then they can be reopened.",
-        ),
+        "dlq dismiss",
+        "Dismiss",
+        "open dead letter",
+        _preview,
         partial(_change, act=triage.dismiss, word="dismissed"),
-        Filter,
+        remarks=(
+            "They are closed now and purged later. Until then they can be reopened.",
+        ),
+        columns=COLUMNS,
+        of=Filter,
         nothing={"dismissed": []},
     ),
     "reopen": Verb(
         "Open dismissed dead letters again.",
-        partial(
-            _preview,
-            verb="Reopen",
-            state="dismissed",
-            remark="After this they can be redriven again.",
-        ),
+        "dlq reopen",
+        "Reopen",
+        "dismissed dead letter",
+        partial(_preview, state="dismissed"),
         partial(_change, act=triage.reopen, word="reopened", state="dismissed"),
-        Filter,
+        remarks=("After this they can be redriven again.",),
+        columns=COLUMNS,
+        of=Filter,
         nothing={"reopened": []},
     ),
     "assign": Verb(
         "Set the owner of dead letters.",
+        "dlq assign {id}",
+        "Assign",
+        "open dead letter",
         _preview_assign,
         _assign,
-        Filter,
+        remarks=("Groups that nobody has acknowledged are acknowledged by this.",),
+        columns=COLUMNS,
+        of=Filter,
         inputs=(Input("owner", "Owner", hint="empty: nobody", is_required=True),),
         nothing={"assigned": []},
     ),
-    "note": Verb("Write a note on a dead letter.", _preview_note, _note, names=("id",)),
+    "note": Verb(
+        "Write a note on a dead letter.",
+        "dlq note {id} ...",
+        "Note",
+        "dead letter",
+        _preview_note,
+        _note,
+        remarks=("The text below becomes a note on the dead letter.",),
+        names=("id",),
+    ),
 }
 """Word in the address -> change."""

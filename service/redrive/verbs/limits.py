@@ -1,13 +1,14 @@
 """Changes of limits: set or remove one."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from redrive.database.rows import Connection
 from redrive.jobs import limits
 from redrive.rules import concurrency
 from redrive.rules.rows import Row
-from redrive.verbs.query import Query, command
+from redrive.verbs.query import Query
 from redrive.verbs.refusal import Invalid, Missing
 from redrive.verbs.verb import (
     Done,
@@ -17,11 +18,12 @@ from redrive.verbs.verb import (
     Preview,
     Verb,
     named,
+    one_of,
     sentence,
 )
 
 MOST_AT_ONCE = 1_000_000
-EXAMPLE_AT_ONCE = 20
+EXAMPLE_AT_ONCE = "20"
 """Concurrency in the shown command for a name that has no limit yet."""
 
 
@@ -44,29 +46,18 @@ def _preview_set_limit(conn: Connection, order: Order) -> Preview:
     else:
         remarks.append("An empty field sets no limit.")
 
-    verb = "Change" if rows else "Set"
-    at_once = EXAMPLE_AT_ONCE
-    rate = None
-    if rows:
-        at_once = rows[0]["concurrency"]
-        rate = rows[0]["rate"]
+    values: dict[str, str] = {}
+    for row in rows:  # at most one
+        at_once = row["concurrency"]
+        values["concurrency"] = "" if at_once is None else str(at_once)
+        values["rate"] = row["rate"] or ""
 
-    at_once_now = "" if at_once is None else str(at_once)
-    words = ("limit", "set", name)
-
-    return Preview(
-        title=f"{verb} the limit {name}",
-        matched=1,
-        unit="limit",
-        verb="Set",
-        shell=command(words, None, concurrency=at_once_now, rate=rate, why="..."),
-        query=order.query,
-        columns=_LIMIT_COLUMNS,
-        rows=rows,
-        remarks=(*remarks, *_sentences(limits.unused(conn, name))),
-        # The example is only for the shown command.
-        values={"concurrency": at_once_now if rows else "", "rate": rate or ""},
-    )
+    remarks += _sentences(limits.unused(conn, name))
+    # The command sets no limit where it has no option, so it shows the limits of now.
+    shown = {**values, **{key: text for key, text in order.more.items() if text}}
+    shown = shown or {"concurrency": EXAMPLE_AT_ONCE}
+    shell = LIMITS["set-limit"].shell(replace(order, more=shown))
+    return Preview(rows=rows, remarks=remarks, values=values, shell=shell)
 
 
 def _limits_named(conn: Connection, name: str) -> list[Row]:
@@ -151,20 +142,7 @@ def _at_once(text: str) -> int | None:
 
 def _preview_remove_limit(conn: Connection, order: Order) -> Preview:
     name = _limit(order.query)
-    rows = _limits_named(conn, name)
-
-    return Preview(
-        title=f"Remove the limit {name}",
-        matched=len(rows),
-        unit="limit",
-        verb="Remove",
-        shell=command(("limit", "rm", name), why="..."),
-        query=order.query,
-        columns=_LIMIT_COLUMNS,
-        rows=rows,
-        remarks=("Jobs that wait for this limit can run.",),
-        obstacle=None if rows else f"There is no limit {name}.",
-    )
+    return one_of(_limits_named(conn, name), f"limit {name}")
 
 
 def _remove_limit(opening: Opening, order: Order) -> Done:
@@ -184,8 +162,12 @@ def _remove_limit(opening: Opening, order: Order) -> Done:
 LIMITS: Mapping[str, Verb] = {
     "set-limit": Verb(
         "Set a limit on the jobs that use a name.",
+        "limit set {name}",
+        "Set",
+        "limit",
         _preview_set_limit,
         _set_limit,
+        columns=_LIMIT_COLUMNS,
         names=("name",),
         inputs=(
             Input("concurrency", "Jobs that run at once, at most", kind="integer"),
@@ -198,6 +180,14 @@ LIMITS: Mapping[str, Verb] = {
         ),
     ),
     "remove-limit": Verb(
-        "Remove a limit.", _preview_remove_limit, _remove_limit, names=("name",)
+        "Remove a limit.",
+        "limit rm {name}",
+        "Remove",
+        "limit",
+        _preview_remove_limit,
+        _remove_limit,
+        remarks=("Jobs that wait for this limit can run.",),
+        columns=_LIMIT_COLUMNS,
+        names=("name",),
     ),
 }

@@ -10,7 +10,7 @@ from redrive.jobs.names import unknown
 from redrive.rules.brief import counted
 from redrive.rules.instants import seconds
 from redrive.rules.rows import Row
-from redrive.verbs.query import command, not_a_choice
+from redrive.verbs.query import not_a_choice
 from redrive.verbs.refusal import Conflict, Invalid, Missing
 from redrive.verbs.verb import (
     Done,
@@ -45,30 +45,20 @@ _PAUSE: LiteralString = "select redrive.pause_v1(%s, %s, %s)"
 _RESUME: LiteralString = "select redrive.resume_v1(%s, %s, %s)"
 _SET_LANES: LiteralString = "select redrive.set_lanes_v1(%s, %s, %s, %s)"
 _SET_HISTORY: LiteralString = "select redrive.set_history_v1(%s, %s, %s, %s)"
-_REMARKS = {
-    "pause": "Workers stop claiming from it within a second. Running jobs continue.",
-    "resume": "Workers claim from it again.",
-}
 CREATE = Input(
     "create", "Allow a queue that no job has been in yet", hint="true", kind="boolean"
 )
 
 
-def _preview(conn: Connection, order: Order, *, verb: str, word: str) -> Preview:
+def _preview(conn: Connection, order: Order, *, word: str, remark: str) -> Preview:
     name, rows, obstacle = _looked_up(conn, order)
-    remarks = [_REMARKS[word]]
+    remarks = [remark]
     for row in rows:  # at most one
         remarks, obstacle = on_pause(
-            f"Queue {name}", word, _REMARKS[word], is_paused=row["paused"]
+            f"Queue {name}", word, remark, is_paused=row["paused"]
         )
 
     return Preview(
-        title=f"{verb} queue {name}",
-        matched=1,
-        unit="queue",
-        verb=verb,
-        shell=command(("queue", word, name), None, why="...") + _create_flag(order),
-        query=order.query,
         columns=_columns(rows),
         rows=rows,
         remarks=remarks,
@@ -80,10 +70,6 @@ def _preview(conn: Connection, order: Order, *, verb: str, word: str) -> Preview
 def _columns(rows: list[Row]) -> tuple[str, ...]:
     """Return the columns but the last, `paused`, which a sentence tells."""
     return tuple(rows[0])[:-1] if rows else ()
-
-
-def _create_flag(order: Order) -> str:
-    return " --create" if _creates(order) else ""
 
 
 def _creates(order: Order) -> bool:
@@ -200,24 +186,13 @@ def _keeping(more: Mapping[str, str]) -> Iterator[_Setting]:
 
 
 def _preview_set(conn: Connection, order: Order) -> Preview:
-    name, rows, obstacle = _looked_up(conn, order)
+    _, rows, obstacle = _looked_up(conn, order)
     given = {key: text for key, text in order.more.items() if text}
     remarks: list[str] = []
     if order.is_whole or given.keys() & {each.name for each in SETTINGS}:
         remarks = [sentence(one.text) for one in _settings(given)]
 
-    paused = _truth("paused", given.get("paused", ""))
-    flags = "" if paused is None else (" --paused" if paused else " --no-paused")
-    options = {key: given.get(key) for key in ("fair-by", "history")}
-    words = ("queue", "set", name)
-
     return Preview(
-        title=f"Set the queue {name}",
-        matched=1,
-        unit="queue",
-        verb="Set",
-        shell=command(words, None, **options, why="...") + flags + _create_flag(order),
-        query=order.query,
         columns=_columns(rows),
         rows=rows,
         remarks=remarks,
@@ -262,19 +237,32 @@ SETTINGS = (
 QUEUES: Mapping[str, Verb] = {
     "pause": Verb(
         "Stop claiming from a queue.",
-        partial(_preview, verb="Pause", word="pause"),
+        "queue pause {queue}",
+        "Pause",
+        "queue",
+        partial(
+            _preview,
+            word="pause",
+            remark="Workers stop claiming from it within a second. Running jobs continue.",
+        ),
         _pause,
         names=("queue",),
         inputs=(CREATE,),
     ),
     "resume": Verb(
         "Claim from a paused queue again.",
-        partial(_preview, verb="Resume", word="resume"),
+        "queue resume {queue}",
+        "Resume",
+        "queue",
+        partial(_preview, word="resume", remark="Workers claim from it again."),
         _resume,
         names=("queue",),
     ),
     "set-queue": Verb(
         "Set how a queue is served.",
+        "queue set {queue}",
+        "Set",
+        "queue",
         _preview_set,
         _set,
         names=("queue",),

@@ -20,7 +20,6 @@ from redrive.jobs import destination
 from redrive.rules.brief import counted
 from redrive.rules.rows import Fields, Row
 from redrive.verbs.campaigns import driven, found_in, number_of
-from redrive.verbs.query import command
 from redrive.verbs.refusal import Conflict
 from redrive.verbs.terms import (
     CONFIRMS,
@@ -48,7 +47,6 @@ from redrive.verbs.verb import (
     refuse_other,
     refuse_vague,
     sentence,
-    shell_of,
     vague,
 )
 
@@ -68,13 +66,8 @@ def _preview(conn: Connection, order: Order, *, canaries: int | None = None) -> 
     """
     chosen = letters_of(order)
     preview = Preview(
-        title="Redrive dead letters",
         matched=0,
-        unit="open dead letter",
-        verb="Redrive",
-        shell=shell_of(("dlq", "redrive"), order.query, Filter, why="..."),
         query=as_seen(chosen),
-        columns=GROUP_COLUMNS,
         obstacle=vague(chosen, 0),
         values={"canaries": str(canaries_of(chosen, 0))},
     )
@@ -332,11 +325,7 @@ def _preview_start(conn: Connection, order: Order) -> Preview:
     versions = destination.version_remarks_of(conn, number)
 
     return Preview(
-        title=f"Start campaign {number}",
         unit="dead letter",
-        verb="Start",
-        shell=command(("campaign", "start", str(number)), why="..."),
-        query=order.query,
         remarks=[*remarks, *map(sentence, versions)],
         obstacle=_not_to_start(conn, found, are_all_shown=are_all),
         repeats=[effect for effect, _ in effects],
@@ -405,9 +394,13 @@ def _start(opening: Opening, order: Order) -> Done:
 REDRIVE: Mapping[str, Verb] = {
     "redrive": Verb(
         "Put dead letters back to work.",
+        "dlq redrive",
+        "Redrive",
+        "open dead letter",
         _preview,
         _redrive,
-        Filter,
+        columns=GROUP_COLUMNS,
+        of=Filter,
         inputs=(*INPUTS, REDRIVES),
         confirms=CONFIRMS,
         nothing={"redriven": 0, "blocked": {}, "campaign": None, "state": None},
@@ -415,9 +408,13 @@ REDRIVE: Mapping[str, Verb] = {
     ),
     "campaign-plan": Verb(
         "Plan a redrive that another user can start.",
+        "campaign plan",
+        "Plan",
+        "open dead letter",
         partial(_preview, canaries=CANARIES),
         _plan,
-        Filter,
+        columns=GROUP_COLUMNS,
+        of=Filter,
         inputs=(INPUTS[0], REDRIVES),
         confirms=CONFIRMS,
         nothing={"plan": None},
@@ -427,6 +424,9 @@ REDRIVE: Mapping[str, Verb] = {
     ),
     "campaign-start": Verb(
         "Start a planned redrive.",
+        "campaign start {campaign}",
+        "Start",
+        "campaign",
         _preview_start,
         _start,
         names=("campaign",),

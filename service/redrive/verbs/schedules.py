@@ -1,43 +1,44 @@
 """Changes of schedules: pause, resume, run now."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from redrive.database.rows import Connection
 from redrive.jobs import schedules
-from redrive.verbs.query import command
 from redrive.verbs.refusal import Conflict, Missing
-from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, named, on_pause
+from redrive.verbs.verb import (
+    Done,
+    Opening,
+    Order,
+    Preview,
+    Verb,
+    named,
+    on_pause,
+    one_of,
+)
+
+COLUMNS = ("name", "kind", "queue", "cron", "tz", "state", "next_at", "last_at")
 
 
 def _preview_schedule(
-    conn: Connection, order: Order, *, verb: str, word: str, remark: str
+    conn: Connection, order: Order, *, word: str, remark: str
 ) -> Preview:
     name = named(order.query, "name")
     rows = [row for row in schedules.find(conn) if row["name"] == name]
-    remarks = [remark]
-    obstacle: str | None = f"There is no schedule {name}."
+    seen = one_of(rows, f"schedule {name}")
 
     for row in rows:  # at most one
-        remark = remark.format_map(row)
-        is_paused = bool(row["paused_at"])
         remarks, obstacle = on_pause(
-            f"Schedule {name}", word, remark, is_paused=is_paused
+            f"Schedule {name}",
+            word,
+            remark.format_map(row),
+            is_paused=bool(row["paused_at"]),
         )
+        return replace(seen, remarks=remarks, obstacle=obstacle)
 
-    return Preview(
-        title=f"{verb}: schedule {name}",
-        matched=len(rows),
-        unit="schedule",
-        verb=verb,
-        shell=command(("schedule", word, name), why="..."),
-        query=order.query,
-        columns=("name", "kind", "queue", "cron", "tz", "state", "next_at", "last_at"),
-        rows=rows,
-        remarks=remarks,
-        obstacle=obstacle,
-    )
+    return seen
 
 
 def _schedule(
@@ -65,33 +66,41 @@ def _schedule(
 SCHEDULES: Mapping[str, Verb] = {
     "pause-schedule": Verb(
         "Stop firing a schedule until it is resumed.",
+        "schedule pause {name}",
+        "Pause",
+        "schedule",
         partial(
             _preview_schedule,
-            verb="Pause",
             word="pause",
             remark="Jobs that it has enqueued continue.",
         ),
         partial(_schedule, act=schedules.pause, key="paused", text="{name} is paused."),
+        columns=COLUMNS,
         names=("name",),
     ),
     "resume-schedule": Verb(
         "Fire a paused schedule again from its next slot.",
+        "schedule resume {name}",
+        "Resume",
+        "schedule",
         partial(
             _preview_schedule,
-            verb="Resume",
             word="resume",
             remark="Slots that passed while it was paused are skipped.",
         ),
         partial(
             _schedule, act=schedules.resume, key="resumed", text="{name} is resumed."
         ),
+        columns=COLUMNS,
         names=("name",),
     ),
     "run-schedule": Verb(
         "Enqueue the job of a schedule now; its slots stay.",
+        "schedule now {name}",
+        "Run now",
+        "schedule",
         partial(
             _preview_schedule,
-            verb="Run now",
             word="now",
             remark="{name}: one job of {kind} in queue {queue}, now. The slots stay as they are.",
         ),
@@ -101,6 +110,7 @@ SCHEDULES: Mapping[str, Verb] = {
             key="job",
             text="{name} has enqueued job {done}; redrive job show {done}.",
         ),
+        columns=COLUMNS,
         names=("name",),
     ),
 }

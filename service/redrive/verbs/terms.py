@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from redrive.dead_letters.campaigns.obstacles import Allow
-from redrive.dead_letters.campaigns.pace import ABORT_SHARE, CANARIES, pace
+from redrive.dead_letters.campaigns.pace import ABORT_SHARE, pace
 from redrive.dead_letters.campaigns.store import MAX_REDRIVES
 from redrive.dead_letters.campaigns.terms import (
     TERM_NAMES,
@@ -15,9 +15,8 @@ from redrive.dead_letters.campaigns.terms import (
 )
 from redrive.dead_letters.filter import Filter
 from redrive.rules.instants import span
-from redrive.verbs.query import Query, command
 from redrive.verbs.refusal import Invalid
-from redrive.verbs.verb import Input, Order, letters_of, named, shell_of
+from redrive.verbs.verb import Input
 
 MOST_REDRIVES = 1_000_000
 
@@ -137,33 +136,6 @@ def most_redrives(more: Mapping[str, str]) -> int:
 def canaries_of(chosen: Filter, matched: int) -> int:
     """Return the number of canaries if nobody gives one."""
     return usual_canaries(matched, are_named=bool(chosen.ids))
-
-
-def shell(word: str, query: Query, more: Mapping[str, str], matched: int) -> str:
-    """Return the shell command for the same redrive on the same terms.
-
-    Args:
-        word: word of the change.
-        query: filter of the redrive, or its plan.
-        more: fields of the form; default values are left out.
-        matched: number of dead letters that match.
-    """
-    if word == "campaign-start":
-        words = ("campaign", "start", named(query, "campaign"))
-        return command(words, None, **_unusual(more, CANARIES), why="...")
-
-    terms = _unusual(more, canaries_of(letters_of(Order(query)), matched))
-    shown = shell_of(("dlq", "redrive"), query, Filter, **terms, why="...")
-    given = [each.name for each in CONFIRMS if more.get(each.name, "").strip()]
-    return " --".join([shown, *given])
-
-
-def _unusual(more: Mapping[str, str], canaries: int) -> dict[str, str]:
-    """Return the terms in a form that are not the defaults of the command."""
-    usual = {each.name: each.default for each in (*INPUTS, REDRIVES)}
-    usual["canaries"] = str(canaries)
-    given = {name: more.get(name, "").strip() for name in usual}
-    return {name: text for name, text in given.items() if text and text != usual[name]}
 
 
 def estimate(

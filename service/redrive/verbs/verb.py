@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redrive.database.criteria import Criteria
@@ -41,7 +42,6 @@ class Input:
         is_required: the command line needs it.
         has_off: false differs from no value.
         takes_many: values with commas between them; an option that can be repeated.
-        is_positional: an argument of the command, and no option.
         choices: the values that it may have; empty if it takes any text.
         word: word that confirms it in a form; the API sends true.
         asks: the command line asks for the word, and no variable sets it.
@@ -55,10 +55,16 @@ class Input:
     is_required: bool = False
     has_off: bool = False
     takes_many: bool = False
-    is_positional: bool = False
     choices: Sequence[str] = ()
     word: str = ""
     asks: bool = False
+
+    def flag(self, text: str) -> list[str]:
+        """Return the flag of a boolean; none if nobody gave it."""
+        word = text.lower()
+        if word in {"", "false"} and not (word and self.has_off):
+            return []
+        return [f"--no-{self.name}" if word == "false" else f"--{self.name}"]
 
     @property
     def help(self) -> str:
@@ -72,14 +78,17 @@ class Input:
 class Preview:
     """Preview of a change.
 
+    `Verb.look` fills in what the verb declares: title, unit, verb and shell, and the
+    rest that its preview leaves empty.
+
     Attributes:
         matched: number of rows that the change affects.
-        unit: noun for one affected row.
-        verb: text of the button.
-        shell: shell command that makes the same change.
         query: filter that selects the same rows when the form is sent.
         columns: columns of the sample.
         rows: sample of the affected rows.
+        unit: noun for one affected row.
+        verb: text of the button.
+        shell: shell command that makes the same change.
         remarks: sentences that the user reads before the change.
         obstacle: reason why the change is impossible; None if it is possible.
         lifted_by: input that lifts the obstacle; empty if none does.
@@ -96,12 +105,12 @@ class Preview:
         is_held: the change would set what is set already.
     """
 
-    title: str
-    matched: int
-    unit: str
-    verb: str
-    shell: str
-    query: Query
+    matched: int = 1
+    title: str = ""
+    unit: str = ""
+    verb: str = ""
+    shell: str = ""
+    query: Query = ()
     columns: Sequence[str] = ()
     rows: Sequence[Fields] = ()
     remarks: Sequence[str] = ()
@@ -169,6 +178,12 @@ class Verb:
 
     Attributes:
         what: description of the change.
+        command: its command, with names of the query and of inputs in braces. Other
+            inputs are options of it.
+        label: text of the button.
+        unit: noun for one affected row.
+        remarks: sentences that the user reads before the change.
+        columns: columns of the sample.
         of: class of the filter that selects rows; None if a name selects one.
         names: parameters of the query besides a filter.
         inputs: values that it takes besides the reason.
@@ -181,8 +196,13 @@ class Verb:
     """
 
     what: str
+    command: str
+    label: str
+    unit: str
     preview: Callable[[Connection, Order], Preview]
     do: Callable[[Opening, Order], Done]
+    remarks: Sequence[str] = ()
+    columns: Sequence[str] = ()
     of: type[Criteria] | None = None
     names: Sequence[str] = ()
     inputs: Sequence[Input] = ()
@@ -203,7 +223,64 @@ class Verb:
             replace(each, default=seen.values.get(each.name, each.default))
             for each in self.inputs
         ]
-        return replace(seen, inputs=inputs)
+        return replace(
+            seen,
+            title=seen.title or self._title(order.query),
+            unit=seen.unit or self.unit,
+            verb=self.label,
+            shell=seen.shell or self.shell(order, seen.values),
+            query=seen.query or order.query,
+            columns=seen.columns or self.columns,
+            remarks=seen.remarks or self.remarks,
+            inputs=inputs,
+        )
+
+    def _title(self, query: Query) -> str:
+        mark = ":" if " " in self.label else ""
+        names = " ".join(text for _, text in query) if self.names else ""
+        things = f"{self.unit} {names}" if names else f"{self.unit}s"
+        return f"{self.label}{mark} {things}"
+
+    def has_place(self, name: str) -> bool:
+        """Return True if a name is an argument of the command, and no option."""
+        return f"{{{name}}}" in self.command
+
+    def shell(
+        self, order: Order, usual: Mapping[str, str] = MappingProxyType({})
+    ) -> str:
+        """Return the shell command that makes the change.
+
+        Args:
+            usual: values that the command takes if nobody gives others.
+        """
+        inputs = (*self.inputs, *self.confirms)
+        given = {one.name: order.more.get(one.name, "").strip() for one in inputs}
+        places = {name: name.upper() for name in given} | dict(order.query)
+        places |= {name: text for name, text in given.items() if text}
+        ids = [text for name, text in order.query if name == "id"]
+        words: list[str] = []
+        for word in self.command.split():
+            words += ids if word == "{id}" else [word.format_map(places)]
+        chosen: list[tuple[str, str]] = []
+        if self.of is not None and not self.has_place("id"):
+            chosen = typed(self.of, order.query)
+
+        flags: list[str] = []
+        for one in inputs:
+            text = given[one.name]
+            if one.kind == "boolean":
+                flags += one.flag(text)
+            elif text != usual.get(one.name, one.default) and not self.has_place(
+                one.name
+            ):
+                chosen.append((one.name, text))
+            elif one.is_required and not (text or self.has_place(one.name)):
+                chosen.append((one.name, "..."))
+
+        # The text of a note is its reason.
+        if self.asks_why and "..." not in words:
+            chosen.append(("why", "..."))
+        return " ".join([command(words, chosen), *flags])
 
     def why(self, text: str) -> str:
         """Return the reason of a change; empty if the change needs none.
@@ -278,14 +355,17 @@ def bounded(chosen: Selection, order: Order) -> Selection:
     return replace(chosen, limit=limit, until=until)
 
 
-def shell_of(
-    words: Sequence[str], query: Query, of: type[Criteria], **more: str
-) -> str:
-    """Return the shell command as a person types it, without the preview's instant."""
-    # The commands select open dead letters by default.
-    usual = ("state", "open")
-    asked = [pair for pair in query if tuple(pair) != usual]
-    return command(words, parse(of, asked), **more)
+def typed(of: type[Criteria], query: Query) -> list[tuple[str, str]]:
+    """Return a filter as a person types it, without what commands select by default."""
+    asked = [pair for pair in query if tuple(pair) != ("state", "open")]
+    return list(pairs(parse(of, asked)))
+
+
+def one_of(rows: Sequence[Fields], what: str) -> Preview:
+    """Return the preview of a change of the one thing with a name, if there is one."""
+    return Preview(
+        matched=len(rows), rows=rows, obstacle=None if rows else f"There is no {what}."
+    )
 
 
 def refuse_other(matched: int, order: Order) -> None:

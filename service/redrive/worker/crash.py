@@ -124,7 +124,10 @@ class Crashes:
         if cause := runner.cause_of_death(status):
             self._telemetry.runner_ended(cause, status, len(remains.running))
 
-        self._hand_on(runner, remains)
+        self._inbox.completed_unreported(runner, remains)
+        for held in remains.waiting:
+            self._inbox.take_back(held)
+
         self._charge(runner, remains, status)
         return None
 
@@ -134,15 +137,6 @@ class Crashes:
         If it was killed, the next one may start.
         """
         return not self._kinds and not runner.alone and status >= 0
-
-    def _hand_on(self, runner: RunnerProcess, remains: Remains) -> None:
-        """Pass on the jobs that were completed or had not started."""
-        self._inbox.completed(
-            runner, [(held.id, held.deliveries, 0.0) for held in remains.completed]
-        )
-
-        for held in remains.waiting:
-            self._inbox.take_back(held)
 
     def _charge(self, runner: RunnerProcess, remains: Remains, status: int) -> None:
         """Settle the jobs that had started: one of them may have killed the runner."""
@@ -162,23 +156,18 @@ class Crashes:
             oom_kills=self._oom_watch.since(),
             cancelled=runner.cancelled,
         )
-        for held in remains.running:
-            self._settle(held, crash, was_running=True)
-
-        for held in remains.failed:
-            self._settle(held, crash, was_running=False)
+        for was_running, jobs in ((True, remains.running), (False, remains.failed)):
+            for held in jobs:
+                settlement = decide_crash(
+                    held, crash, self._kinds, self._where, was_running=was_running
+                )
+                self._end(held, settlement, is_abandoned=True)
 
     def refused(self, held: ClaimedJob, error: psycopg.Error) -> None:
         """Settle a job that its handler completed and the database refuses."""
         policy = self._kinds.policy(held.kind)
         failure = _refused(held, error, _detail(held, self._kinds, self._where))
         self._end(held, decide(_claimed(held), failure, policy, random.random()))
-
-    def _settle(self, held: ClaimedJob, crash: Crash, *, was_running: bool) -> None:
-        settlement = decide_crash(
-            held, crash, self._kinds, self._where, was_running=was_running
-        )
-        self._end(held, settlement, is_abandoned=True)
 
     def _end(
         self, held: ClaimedJob, settlement: NotComplete, *, is_abandoned: bool = False

@@ -13,7 +13,8 @@ class Drain:
         self.seconds = seconds
         self.exit_status: int | None = None
         """Exit status of the worker; None until it must end."""
-        self._is_on = False
+        self.is_on = False
+        """True if the loop has begun to drain."""
         self._over_at = self._exit_at = float("inf")
 
     def signal(self) -> None:
@@ -31,16 +32,11 @@ class Drain:
     def _is_asked(self) -> bool:
         return self._over_at < float("inf")
 
-    @property
-    def is_on(self) -> bool:
-        """True if the loop has begun to drain."""
-        return self._is_on
-
     def begins(self) -> bool:
         """Return True once, when the drain has been requested and begins now."""
-        if self._is_on or not self._is_asked:
+        if self.is_on or not self._is_asked:
             return False
-        self._is_on = True
+        self.is_on = True
         return True
 
     def is_over(self, now: float) -> bool:

@@ -9,7 +9,7 @@ from redrive.rules.attempts.settlement import Release
 from redrive.worker.database_side import DatabaseSide
 from redrive.worker.drain import Drain
 from redrive.worker.held import ClaimedJob
-from redrive.worker.processes.remains import remains_of
+from redrive.worker.processes.remains import Remains, remains_of
 from redrive.worker.processes.runner_process import RunnerProcess
 from redrive.worker.protocol import (
     Checkpoint,
@@ -53,6 +53,7 @@ class Inbox:
             case Ended(reports=reports):
                 for report in reports:
                     self._ended(runner, report)
+                self._runners.capacity.measure(runner, time.monotonic())
 
             case SideEffect(id=job):
                 if (held := runner.held.find(job)) is not None:
@@ -80,7 +81,7 @@ class Inbox:
                 self._maintenance.samples.append(message)
 
             case Hello():
-                runner.greeted()
+                runner.ready = True
                 return message
 
             case _:
@@ -109,10 +110,11 @@ class Inbox:
         for message in runner.receive() or ():
             self.handle(runner, message)
 
-        rows = [
-            (held.id, held.deliveries, 0.0) for held in remains_of(runner).completed
-        ]
-        self.completed(runner, rows)
+        self.completed_unreported(runner, remains_of(runner))
+
+    def completed_unreported(self, runner: RunnerProcess, remains: Remains) -> None:
+        """Take the jobs that a dead runner completed and did not report."""
+        self.completed(runner, [(*held.key, 0.0) for held in remains.completed])
 
     def take_back(self, held: ClaimedJob) -> None:
         """Keep a job that never started for another runner, or give it back."""

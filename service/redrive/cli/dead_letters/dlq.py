@@ -147,7 +147,7 @@ def reopen(asked: Asked) -> int:
 
 
 @dlq.command()
-@verb_options(LETTERS["assign"], has_filter=False)
+@verb_options(LETTERS["assign"])
 def assign(asked: Asked) -> int:
     """Set the owner of dead letters.
 

@@ -49,7 +49,7 @@ def _show(rows: Sequence[Row]) -> None:
 
 
 @schedule.command()
-@verb_options(SCHEDULES["pause-schedule"], several=True, known="schedule")
+@verb_options(SCHEDULES["pause-schedule"], several=True)
 def pause(asked: Asked) -> int:
     """Stop firing schedules until they are resumed.
 
@@ -63,7 +63,7 @@ def pause(asked: Asked) -> int:
 
 
 @schedule.command()
-@verb_options(SCHEDULES["resume-schedule"], several=True, known="schedule")
+@verb_options(SCHEDULES["resume-schedule"], several=True)
 def resume(asked: Asked) -> int:
     """Fire paused schedules again from their next slot.
 
@@ -77,7 +77,7 @@ def resume(asked: Asked) -> int:
 
 
 @schedule.command("now")
-@verb_options(SCHEDULES["run-schedule"], several=True, known="schedule")
+@verb_options(SCHEDULES["run-schedule"], several=True)
 def run_now(asked: Asked) -> int:
     """Enqueue the jobs of schedules now; their slots stay.
 

@@ -353,8 +353,6 @@ def verb_options(  # options of one decorator
     verb: Verb,
     *,
     several: bool = False,
-    has_filter: bool = True,
-    known: str | None = None,
     everything: bool = False,
     prefix: str | None = None,
 ) -> Decorator:
@@ -362,8 +360,6 @@ def verb_options(  # options of one decorator
 
     Args:
         several: the user may name several things.
-        has_filter: the user may select by filters, and not only by ids.
-        known: names that a shell completes, if the parameter does not tell.
         everything: without a filter it selects everything.
         prefix: prefix of the environment variables for the options.
     """
@@ -380,8 +376,8 @@ def verb_options(  # options of one decorator
             target = handlers or run.settings.handlers or ""
             return command(asked=Asked(verb, orders, run, target), **given)
 
-        options = _selection(verb, several, has_filter, known, prefix)
-        options += [option_of(each, prefix) for each in inputs]
+        options = _selection(verb, several, prefix)
+        options += [option_of(verb, each, prefix) for each in inputs]
         return with_options([*options, *_other_options(verb, prefix)], start)
 
     return add
@@ -398,10 +394,8 @@ def _other_options(verb: Verb, prefix: str | None) -> Iterator[Decorator]:
     yield json_option
 
 
-def _selection(
-    verb: Verb, several: bool, has_filter: bool, known: str | None, prefix: str | None
-) -> list[Decorator]:
-    if verb.of is not None and has_filter:
+def _selection(verb: Verb, several: bool, prefix: str | None) -> list[Decorator]:
+    if verb.of is not None and not verb.has_place("id"):
         return [filter_options(prefix, of=verb.of, takes_ids=True)]
     if verb.of is not None:
         return [
@@ -410,7 +404,7 @@ def _selection(
 
     (name,) = verb.names
     shown = name.upper() + ("..." if several else "")
-    kind = Id() if name in IDS else _text_of(known or name)
+    kind = Id() if name in IDS else _text_of(name, verb.unit)
     count = -1 if several else 1
 
     return [click.argument(name, metavar=shown, type=kind, nargs=count, required=True)]
@@ -437,10 +431,10 @@ def _selected(
     return [[(name, str(one))] for one in dict.fromkeys(each)]
 
 
-def option_of(each: Input, prefix: str | None = None) -> Decorator:
+def option_of(verb: Verb, each: Input, prefix: str | None = None) -> Decorator:
     """Return the argument or option of an input."""
     kind = click.Choice(each.choices) if each.choices else _text_of(each.name)
-    if each.is_positional:
+    if verb.has_place(each.name):
         return click.argument(_safe(each), metavar=each.name.upper(), type=kind)
 
     flag = f"--{each.name}"
@@ -464,9 +458,9 @@ def option_of(each: Input, prefix: str | None = None) -> Decorator:
     )
 
 
-def _text_of(name: str) -> click.ParamType[Any]:
+def _text_of(name: str, unit: str = "") -> click.ParamType[Any]:
     """Return the type of a text, which a shell completes if it knows the names."""
-    what = COMPLETED.get(name)
+    what = COMPLETED.get(name) or COMPLETED.get(unit)
     return Known(what) if what else click.STRING
 
 

@@ -55,7 +55,6 @@ from redrive.verbs.refusal import Refused
 logger = logging.getLogger("redrive.extras.console")
 
 LOOPBACK = "127.0.0.1"
-LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "[::1]"})
 STOP_SECONDS = 10
 READY_SECONDS = 2.0
 TITLES = {
@@ -134,13 +133,11 @@ def application(
 
     return Guard(
         cells.addressed(cast("Any", app), by_cell),
+        access,
         requests,
         sign_ins,
-        hosts=LOOPBACK_NAMES if access.everybody else None,
-        unlimited=access.proxy.knows if access.proxy else _knows_nobody,
-        person=access.person,
         stop=here.streams.end,
-        trace=tracing.answered if tracing else _untraced,
+        trace=tracing and tracing.answered,
     )
 
 
@@ -167,15 +164,6 @@ def _routed() -> FastAPI:
         app.add_exception_handler(kind, handle)
 
     return app
-
-
-def _untraced(_method: str, _page: str, _status: int, _seconds: float) -> None:
-    """Record no span; used when tracing is off."""
-
-
-def _knows_nobody(_address: str) -> bool:
-    """Return False; used when there is no proxy."""
-    return False
 
 
 def _add_probes(

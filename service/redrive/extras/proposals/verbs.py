@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from redrive.database.rows import Connection
 from redrive.extras.proposals import store as proposals
@@ -10,7 +9,7 @@ from redrive.handlers import Handlers
 from redrive.rules.brief import counted
 from redrive.rules.rows import Fields, Row, Signed
 from redrive.verbs.failing import FAILING
-from redrive.verbs.query import Query, command
+from redrive.verbs.query import Query
 from redrive.verbs.refusal import Conflict
 from redrive.verbs.verb import Done, Opening, Order, Preview, Verb, id_of, named
 
@@ -22,30 +21,20 @@ def _number_of(query: Query) -> int:
     return id_of([("id", named(query, "proposal"))])
 
 
-def _preview(conn: Connection, order: Order, *, verb: str) -> Preview:
+def _preview(conn: Connection, order: Order) -> Preview:
     number = _number_of(order.query)
     found = proposals.show(conn, number)
-    seen = Preview(
-        title=f"{verb} proposal {number}",
-        matched=0,
-        unit="proposal",
-        verb=verb,
-        shell=command(("proposal", verb.lower(), str(number)), why="..."),
-        query=order.query,
-        columns=COLUMNS,
-    )
-
     if found is None:
         obstacle = f"There is no open proposal {number} other than a redrive."
-        return replace(seen, obstacle=obstacle)
+        return Preview(matched=0, obstacle=obstacle)
 
     remark = f"{found['proposed_by']} proposes it: {found['why']}"
     rows = [found | {"what": proposals.what(found)}]
-    return replace(seen, matched=1, rows=rows, remarks=(remark,))
+    return Preview(rows=rows, remarks=(remark,))
 
 
 def _preview_start(conn: Connection, order: Order) -> Preview:
-    seen = _preview(conn, order, verb="Start")
+    seen = _preview(conn, order)
     if seen.obstacle is not None:
         return seen
 
@@ -120,15 +109,23 @@ def _done(found: Row, state: str, **more: int) -> Done:
 PROPOSALS: Mapping[str, Verb] = {
     "proposal-start": Verb(
         "Start what an agent proposes, other than a redrive.",
+        "proposal start {proposal}",
+        "Start",
+        "proposal",
         _preview_start,
         _start,
+        columns=COLUMNS,
         names=("proposal",),
         decodes=True,
     ),
     "proposal-reject": Verb(
         "Reject what an agent proposes, other than a redrive.",
-        partial(_preview, verb="Reject"),
+        "proposal reject {proposal}",
+        "Reject",
+        "proposal",
+        _preview,
         _reject,
+        columns=COLUMNS,
         names=("proposal",),
     ),
 }

@@ -120,23 +120,13 @@ class ConfinedProcess:
         msg = f"handlers cannot be confined here: {self.last_words()}"
         raise CannotConfine(msg)
 
-    def wait(self, seconds: float, *, writes: bool = False) -> bool:
-        """Wait for a while, and refuse calls; return True if the channel is ready.
-
-        Args:
-            writes: also wait until the channel can be written to.
-        """
-        channel = self.channel.fileno()
-        events = select.POLLIN
-        if writes:
-            events |= select.POLLOUT
-
-        self._poll.modify(channel, events)
+    def wait(self, seconds: float) -> bool:
+        """Wait for a while, and refuse calls; return True if the channel is ready."""
         milliseconds = max(0.0, seconds) * 1000
         is_ready = False
 
         for fd, event in self._poll.poll(milliseconds):
-            if fd == channel:
+            if fd == self.channel.fileno():
                 is_ready = True
             elif not event & select.POLLIN:
                 self._poll.unregister(fd)  # no process can use it any more
@@ -165,11 +155,6 @@ class ConfinedProcess:
             # It reads on when enough is kept: a full pipe would block the process.
             while more := os.read(self._errors, MAX_OUTPUT):
                 self._output = (self._output + more)[:MAX_OUTPUT]
-
-    @property
-    def has_ended(self) -> bool:
-        """Return True if the process has ended by itself."""
-        return self._process.poll() is not None
 
     @property
     def words(self) -> str:

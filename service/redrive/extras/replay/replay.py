@@ -38,12 +38,14 @@ class Replayed:
         targets: where the refused calls would have gone.
         end: why there is no result.
         words: what the handler has printed.
+        is_late: it did not end because its time was up.
     """
 
     result: Result | None
     targets: list[str] = field(default_factory=list[str])
     end: str | None = None
     words: str = ""
+    is_late: bool = False
 
 
 def replay_here(request: Request) -> Replayed:
@@ -58,8 +60,11 @@ def replay_here(request: Request) -> Replayed:
     return Replayed(perform(request, handlers))
 
 
-def replay_confined(request: Request) -> Replayed:
+def replay_confined(request: Request, limit: float | None = None) -> Replayed:
     """Run the attempt in a process that has no way out.
+
+    Args:
+        limit: seconds for the attempt; by default its handler's timeout, and some more.
 
     Raises:
         CannotConfine: no such process can be started, or it cannot import the handlers.
@@ -82,7 +87,7 @@ def replay_confined(request: Request) -> Replayed:
         )
         stack.callback(process.close)
 
-        return _heard(process, is_watched=request.debug)
+        return _heard(process, DAY if request.debug else limit)
 
 
 def _written(content: bytes) -> int:
@@ -95,30 +100,32 @@ def _written(content: bytes) -> int:
     return fd
 
 
-def _heard(process: ConfinedProcess, *, is_watched: bool) -> Replayed:
+def _heard(process: ConfinedProcess, limit: float | None) -> Replayed:
     """Wait for the result, within the time limits, and refuse all calls."""
     lines = _Lines(process)
     began = lines.next(START_SECONDS, START_SECONDS)
     if began is None:
         raise CannotConfine(_no_import(process))
 
-    limit = DAY if is_watched else began["seconds"] + SLACK_SECONDS
+    most: float = limit or began["seconds"] + SLACK_SECONDS
     # Calls during the import do not count.
     calls = lines.calls
-    found = lines.next(limit, DAY if is_watched else AFTER_CALL_SECONDS)
+    found = lines.next(most, DAY if most == DAY else AFTER_CALL_SECONDS)
     refused = process.targets[calls:]
 
     if found is not None:
         result = msgspec.convert(found, Result)
         return Replayed(result=result, targets=refused, words=process.words)
 
-    why = f"it took longer than {limit:.0f} s"
+    is_late = False
     if lines.is_over:
         why = f"its process died: {Crash(process.status())}"
     elif refused:
         why = "it went on after a refused call"
+    else:
+        is_late, why = True, f"it took longer than {most:.0f} s"
 
-    return Replayed(result=None, targets=refused, end=why, words=process.words)
+    return Replayed(None, refused, end=why, words=process.words, is_late=is_late)
 
 
 def _no_import(process: ConfinedProcess) -> str:

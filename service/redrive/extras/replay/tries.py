@@ -1,20 +1,24 @@
-"""Trial of a few dead letters of a plan in a confined process."""
+"""Trial of a few dead letters of a plan, each in a confined process."""
 
-import contextlib
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import LiteralString
+
+import msgspec
 
 from redrive.database.rows import Connection, rows
 from redrive.dead_letters.campaigns.tried import Tried
-from redrive.encryption import Whose, shown_failure
-from redrive.extras.replay.runner import ConfinedRunner, Died, TookTooLong
-from redrive.handlers import Handlers, decode_object, encode_json
-from redrive.rules.attempts.failure import made_up
-from redrive.rules.model import Category
+from redrive.encryption import Whose, shown_payload, without_mark
+from redrive.extras.replay.bundle import Bundle
+from redrive.extras.replay.process import CannotConfine
+from redrive.extras.replay.replay import Replayed, replay_confined
+from redrive.extras.replay.scene import Request
+from redrive.handlers import Handlers
+from redrive.jobs.export import BUNDLE, opened_checkpoint
+from redrive.rules.attempts.seeds import seed_of
 from redrive.rules.rows import Fields
 from redrive.signals import seconds
-from redrive.worker.crash import Crash
-from redrive.worker.protocol import Report, Work
+from redrive.worker.protocol import LastCheckpoint
 
 MAX_SECONDS = 10.0
 """Limit for a handler whose policy allows more."""
@@ -26,8 +30,8 @@ LATE = "DeadlineExceeded"
 
 _CHOSEN: LiteralString = """
     select d.id, d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers,
-           d.payload::text as payload, d.deliveries, d.redrives, d.fingerprint,
-           date_part('epoch', d.created_at) as created,
+           d.payload, d.deliveries, d.redrives, d.fingerprint,
+           d.created_at,
            (select jsonb_build_object('delivery', p.deliveries, 'data', p.data)
             from redrive.checkpoints p where p.job = d.id) as checkpoint
     from (select j.n, j.id, j.redrives, count(*) over letters as size,
@@ -63,119 +67,78 @@ def try_some(  # noqa: PLR0913 # dead letters and handlers
     Raises:
         CannotConfine: no confined process can be started.
     """
-    trial = _Trial(handlers, target)
-    with contextlib.closing(trial):
-        known = [kind for kind in kinds if handlers.get(kind)]
-        for row in rows(conn, _CHOSEN, plan, known, count):
-            trial.run(row)
-            progress(1)
+    tried = Tried()
+    known = [kind for kind in kinds if handlers.get(kind)]
 
-    return trial.tried
-
-
-class _Trial:
-    """Counter of results, with one runner that is replaced when it is unusable."""
-
-    def __init__(self, handlers: Handlers, target: str) -> None:
-        self.tried = Tried()
-        self._handlers = handlers
-        self._target = target
-        self._runner: ConfinedRunner | None = None
-
-    def run(self, row: Fields) -> None:
-        """Run an attempt of a dead letter, and count its result."""
-        if self._runner is None:
-            self._runner = ConfinedRunner(self._target)
-
-        runner = self._runner
-        failure = self._failure(runner, row)
-
-        # The refused call may be the cause of the failure, so it counts first.
-        if runner.calls:
-            self.tried.stopped_at_call += 1
-        elif failure is None:
-            self.tried.returned += 1
-        elif failure["error_class"] == LATE:
-            self.tried.timed_out += 1
-        else:
-            self._count_failure(row, failure)
-
-    def _count_failure(self, row: Fields, failure: Fields) -> None:
-        cause = _cause_of(failure)
-        failed = self.tried.failed
-        failed[cause] = failed.get(cause, 0) + 1
-
-        if failure["fingerprint"] == row["fingerprint"]:
-            self.tried.again += 1
-
-    def _failure(self, runner: ConfinedRunner, row: Fields) -> Fields | None:
-        """Return the failure of the attempt; None if its handler returned."""
-        kind = row["kind"]
-        limit = min(seconds(self._handlers.known(kind).policy.timeout), MAX_SECONDS)
-        work = _work(row)
-
-        patience = limit + SLACK_SECONDS
+    for row in rows(conn, _CHOSEN, plan, known, count):
+        limit = min(seconds(handlers.known(row["kind"]).policy.timeout), MAX_SECONDS)
         try:
-            report = runner.run(work, row["queue"], patience)
-        except TookTooLong:
-            self.close()
-            return _made_up(LATE, "", kind)
-        except Died:
-            crash = Crash(runner.status())
-            self.close()
-            return _made_up("RunnerLost", f"its process died: {crash}", kind)
+            found = replay_confined(
+                Request(target, _bundle(row)), limit=limit + SLACK_SECONDS
+            )
+        except CannotConfine as error:
+            msg = f"--try: {error}"
+            raise CannotConfine(msg) from None
 
-        return report and _failure_of(report)
+        _count(tried, row, found)
+        progress(1)
 
-    def close(self) -> None:
-        """End the runner, if there is one."""
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
+    return tried
 
 
-def _cause_of(failure: Fields) -> str:
-    cause = failure["error_class"]
-    message = failure["message"]
-    if message:
+def _count(tried: Tried, row: Fields, found: Replayed) -> None:
+    """Count the result of an attempt."""
+    result = found.result
+    failure = result and result.failure
+
+    # The refused call may be the cause of the failure, so it counts first.
+    if found.targets:
+        tried.stopped_at_call += 1
+    elif found.is_late or (failure and failure["error_class"] == LATE):
+        tried.timed_out += 1
+    elif result and result.outcome == "completed":
+        tried.returned += 1
+    else:
+        cause = _cause_of(found)
+        tried.failed[cause] = tried.failed.get(cause, 0) + 1
+        tried.again += bool(failure and failure["fingerprint"] == row["fingerprint"])
+
+
+def _cause_of(found: Replayed) -> str:
+    """Return the error, why the process died, or why the handler released its job."""
+    result = found.result
+    if result is None:
+        return f"RunnerLost: {found.end}"[:MAX_CAUSE]
+    if result.failure is None:
+        return result.reason or result.outcome
+
+    cause = result.failure["error_class"]
+    if message := result.failure["message"]:
         cause = f"{cause}: {message}"
 
     return cause[:MAX_CAUSE]
 
 
-def _made_up(error_class: str, message: str, kind: str) -> Fields:
-    """Return the failure of an attempt that could not report one."""
-    return made_up(error_class, message, Category.LOST, kind).record()
-
-
-def _failure_of(report: Report) -> Fields:
-    """Return the failure, or a substitute if the handler released its job."""
-    if report.failure is None:
-        why = report.reason or str(report.outcome)
-        return {"error_class": why, "message": "", "fingerprint": None}
-
-    failure = decode_object(report.failure) | {"deliveries": report.deliveries}
-    return shown_failure(report.id, failure)
-
-
-def _work(row: Fields) -> Work:
-    """Return the job in the form that a runner would get after a redrive."""
-    extras = {
-        "redrives": row["redrives"] + 1,
-        "tenant": row["tenant"],
-        "headers": row["headers"],
-        "idempotency_key": Whose.of(row).idempotency_key,
-        "ordering_key": row["ordering_key"],
-        "checkpoint": row["checkpoint"],
-    }
-    text = encode_json(extras)
-    return Work(
+def _bundle(row: Fields) -> Bundle:
+    """Return the job as an attempt after a redrive would get it."""
+    deliveries = row["deliveries"] + 1
+    saved = opened_checkpoint(row["id"], row["checkpoint"])
+    checkpoint = None if saved is None else msgspec.convert(saved, LastCheckpoint)
+    return Bundle(
+        bundle=BUNDLE,
         id=row["id"],
-        deliveries=row["deliveries"] + 1,
-        attempt=1,
         kind=row["kind"],
-        payload=row["payload"],
-        extras=text.decode(),
-        lane=1,
-        created=row["created"],
+        queue=row["queue"],
+        payload=shown_payload(row),
+        attempt=1,
+        deliveries=deliveries,
+        created_at=row["created_at"],
+        started_at=datetime.now(UTC),
+        seed=seed_of(row["id"], deliveries),
+        headers=without_mark(row["headers"]),
+        checkpoint=checkpoint,
+        redrives=row["redrives"] + 1,
+        tenant=row["tenant"],
+        idempotency_key=Whose.of(row).idempotency_key,
+        ordering_key=row["ordering_key"],
     )

@@ -129,10 +129,6 @@ class RunnerProcess:
         self.idle_since = time.monotonic()
         return map(decode_up, frames)
 
-    def greeted(self) -> None:
-        """Note that it has loaded its handlers."""
-        self.ready = True
-
     # ------------------------------------------------------------------ its jobs
 
     def hand(self, jobs: Sequence[ClaimedJob]) -> None:
@@ -164,20 +160,14 @@ class RunnerProcess:
         Any thread may call it. A job that starts meanwhile may be in neither.
         """
         # Look at a copy, because the loop adds and removes jobs meanwhile.
-        held = {job.id: job for job in list(self.held) if job.worker == worker}
+        own = {job.id for job in list(self.held) if job.worker == worker}
         now_ns = time.monotonic_ns()
-
-        try:
-            running: dict[str, float] = {}
-            for one in self.shared.running():
-                if one.id in held:
-                    running[str(one.id)] = round((now_ns - one.since_ns) / 1e9, 1)
-
-            taken = self.shared.taken
-        except ValueError:  # it has just ended, and its shared memory is gone
-            return {}, []
-
-        return running, [job.id for job in held.values() if job.position > taken]
+        running = {
+            str(one.id): round((now_ns - one.since_ns) / 1e9, 1)
+            for one in self._running()
+            if one.id in own
+        }
+        return running, [job.id for job in self._waiting() if job.id in own]
 
     # ------------------------------------------------------------------ its heartbeat
 
@@ -203,6 +193,7 @@ class RunnerProcess:
         return self.silent > LONG_SILENT_SECONDS or bool(self._waiting())
 
     def _waiting(self) -> list[ClaimedJob]:
+        """Return the jobs that have not started; empty as in `_running`."""
         # Look at a copy, because the loop adds and removes jobs meanwhile.
         jobs = list(self.held)
         try:
@@ -321,15 +312,10 @@ class RunnerProcess:
 def _in_frames(jobs: Sequence[ClaimedJob]) -> Iterator[Jobs]:
     """Cut jobs into runs of about FRAME_CHARACTERS of payload each, equal in number."""
     batch = jobs[0].batch
-    step = _jobs_per_frame(jobs)
+    frames = sum([len(held.payload) for held in jobs]) // FRAME_CHARACTERS + 1
+    # Round up. Otherwise, a small rest would be one more frame.
+    step = -(-len(jobs) // frames)
 
     for at in range(0, len(jobs), step):
         part = jobs[at : at + step]
         yield Jobs(batch.worker, batch.queues, [held.work() for held in part])
-
-
-def _jobs_per_frame(jobs: Sequence[ClaimedJob]) -> int:
-    frames = sum([len(held.payload) for held in jobs]) // FRAME_CHARACTERS + 1
-
-    # Round up. Otherwise, a small rest would be one more frame.
-    return -(-len(jobs) // frames) or 1

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from redrive.rules.attempts.failure import is_plain, without_group
 from redrive.rules.attempts.policy import decide, decide_signal, why_not_started
 from redrive.rules.attempts.settlement import Cancel, NotComplete, Release
 from redrive.rules.model import Claimed, Failure, Reason
-from redrive.signals import Signal, seconds
+from redrive.signals import Signal
 from redrive.worker.protocol import (
     NO_EXTRAS,
     Extras,
@@ -76,7 +75,6 @@ class Settled(Exception):
         self.settlement = settlement
 
 
-@dataclass(slots=True, eq=False)
 class Attempt:
     """One run of a job; `started_ns` is monotonic.
 
@@ -94,12 +92,10 @@ class Attempt:
         returned: the result of the handler, to be kept.
     """
 
-    services: Services
-    batch: Jobs
-    work: Work
-    started_ns: int
-    task: asyncio.Task[Any] = field(init=False)
-    handler: Handler = field(init=False)
+    task: asyncio.Task[Any]
+    handler: Handler
+
+    # Most jobs need none of the following, so a new attempt sets nothing.
     extras: Extras = NO_EXTRAS
     job: Job | None = None
     is_cancelled: bool = False
@@ -115,6 +111,14 @@ class Attempt:
     is_noting: bool = False
     returned: Returned | None = None
 
+    def __init__(
+        self, services: Services, batch: Jobs, work: Work, started_ns: int
+    ) -> None:
+        self.services = services
+        self.batch = batch
+        self.work = work
+        self.started_ns = started_ns
+
     async def run(self) -> NotComplete | None:
         """Take the job through its attempt. Returns None when the work is done."""
         failed: BaseException | None = None
@@ -124,11 +128,7 @@ class Attempt:
             if self._may_be_refused(handler):
                 await self._admit()
 
-            payload = self._read()
-            if handler.takes_job:
-                self.job = self._job()
-
-            returned = await self._perform(payload, self.job)
+            returned = await self._perform(handler)
             if returned is not None:
                 await self._take(returned)
         except Settled as early:
@@ -264,7 +264,6 @@ class Attempt:
         if self.services.keyring is not None:
             headers = without_mark(headers)
 
-        timeout = timedelta(seconds=seconds(self.handler.policy.timeout))
         notes = HandlerNotes(self)
 
         return Job(
@@ -275,7 +274,7 @@ class Attempt:
             deliveries=work.deliveries,
             key=extras.idempotency_key,
             created=work.created,
-            deadline=datetime.now(UTC) + timeout,
+            deadline=datetime.now(UTC) + timedelta(seconds=self.handler.timeout),
             redrives=extras.redrives,
             source=extras.source,
             tenant=extras.tenant,
@@ -290,13 +289,14 @@ class Attempt:
 
     # ------------------------------------------------------------------ perform
 
-    def _perform(self, payload: Any, job: Job | None) -> Awaitable[Any]:
+    def _perform(self, handler: Handler) -> Awaitable[Any]:
         """Run the handler, in the event loop or in a thread."""
-        handler = self.handler
-        if job is None:
-            arguments = (payload,)
+        payload = self._read()
+        if handler.takes_job:
+            self.job = self._job()
+            arguments = (payload, self.job)
         else:
-            arguments = (payload, job)
+            arguments = (payload,)
 
         if not handler.is_async:
             # A thread cannot be cancelled. Its deadline is the supervisor's, which
@@ -323,7 +323,7 @@ class Attempt:
 
     def _start_clock(self) -> None:
         """Let the attempt be cancelled once its time is over."""
-        self.over_at = self.started_ns / 1e9 + seconds(self.handler.policy.timeout)
+        self.over_at = self.started_ns / 1e9 + self.handler.timeout
 
     def _keep(self, returned: Any) -> None:
         """Keep the result if the handler declares `keep_result`."""

@@ -74,18 +74,22 @@ class Leftovers:
         if sys.getrecursionlimit() < self._recursion_limit:
             sys.setrecursionlimit(self._recursion_limit)
 
-    def restore_filters(self) -> None:
-        """Restore the filters of warnings; call it while no job runs."""
-        if warnings.filters != self._filters:
+    def end(self, work: Work, started: Started, *, is_alone: bool) -> None:
+        """End what a job has left: cancel its tasks, and name them and its threads once.
+
+        Args:
+            started: the tasks that the job has started.
+            is_alone: no other job runs.
+        """
+        if is_alone and warnings.filters != self._filters:
             warnings.resetwarnings()
             warnings.filters[:] = self._filters  # pyright: ignore[reportIndexIssue] # it is a list
+        if started:
+            self._end_tasks(work, started)
+        if self._count_threads() != self._thread_count:
+            self._name_threads(work)
 
-    def are_there(self, started: Started) -> bool:
-        """Return True if a job that started these tasks may have left anything."""
-        return bool(started) or self._count_threads() != self._thread_count
-
-    def end(self, work: Work, started: Started) -> None:
-        """Cancel the tasks that a job has left, and name them and its threads once."""
+    def _end_tasks(self, work: Work, started: Started) -> None:
         left = [
             task
             for each in started
@@ -98,8 +102,6 @@ class Leftovers:
 
         names = [f"{_name(task.get_coro())} ({task.get_name()})" for task in left]
         self._say("a job left tasks behind, which are cancelled", work, names)
-        if self._count_threads() != self._thread_count:
-            self._name_threads(work)
 
     def _name_threads(self, work: Work) -> None:
         known = self._threads

@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import contextvars
 import sys
+from asyncio import Task, current_task
 from collections import deque
-from collections.abc import Coroutine
-from inspect import CORO_CREATED, getcoroutinestate
+from collections.abc import Callable, Coroutine
 from itertools import repeat
 from typing import Any, assert_never, cast
 
@@ -23,7 +23,6 @@ from redrive.handlers import Handler, Handlers, decode_object
 from redrive.observability.tracing import Tracing
 from redrive.rules.attempts.failure import class_name
 from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Release
-from redrive.signals import seconds
 from redrive.worker.channel import Channel
 from redrive.worker.protocol import (
     CancelJob,
@@ -46,7 +45,6 @@ from redrive.worker.protocol import (
 from redrive.worker.run.attempt import Attempt
 from redrive.worker.run.children import end_if_child, watch_forks
 from redrive.worker.run.deadlines import Clock
-from redrive.worker.run.leftovers import Started
 from redrive.worker.run.notes import PROGRESS_SECONDS
 from redrive.worker.run.own import clock, end_process
 from redrive.worker.run.reports import Reports
@@ -62,36 +60,30 @@ MOST_TIMES_LEFT = 20
 TURN_NS = 2_000_000
 """How long jobs may start one after the other before the event loop has its turn."""
 
-if sys.version_info >= (3, 12):
+Begin = Callable[[Coroutine[Any, Any, None], contextvars.Context], object]
 
-    def begin(
-        work: Coroutine[Any, Any, None],
-        loop: asyncio.AbstractEventLoop,
-        context: contextvars.Context,
-    ) -> None:
-        """Run an attempt in a task of its own, at once until it waits.
 
-        The event loop has nothing to do for a task that never waits.
-        """
-        asyncio.Task(work, loop=loop, context=context, eager_start=True)
+def beginner(loop: asyncio.AbstractEventLoop) -> Begin:
+    """Return a function that runs an attempt in a task of its own, in a context.
 
-else:
+    The task runs at once until it waits. So nobody can cancel it before the attempt has
+    begun, and the event loop has nothing to do for a task that never waits.
+    """
+    if sys.version_info >= (3, 12):
+        return lambda work, context: Task(
+            work, loop=loop, context=context, name="job", eager_start=True
+        )
 
-    class AttemptRun(asyncio.Task[None]):
-        """Task of one attempt. It cannot be cancelled before the attempt has begun."""
+    ready: deque[Any] = getattr(loop, "_ready", deque())
 
-        def cancel(self, msg: Any | None = None) -> bool:
-            """Cancel the handler. Returns False if there is nothing to cancel."""
-            work = cast("Coroutine[Any, Any, None]", self.get_coro())
-            return getcoroutinestate(work) != CORO_CREATED and super().cancel(msg)
+    def begin(work: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
+        Task(work, loop=loop, context=context, name="job")
+        # The first step of the task is last in the loop's queue. A loop in C has no
+        # such queue, so its tasks begin in its next turn.
+        if ready and ready[-1]._context is context:  # noqa: SLF001 # no eager tasks yet
+            ready.pop()._run()  # noqa: SLF001
 
-    def begin(
-        work: Coroutine[Any, Any, None],
-        loop: asyncio.AbstractEventLoop,
-        context: contextvars.Context,
-    ) -> None:
-        """Run an attempt in a task of its own, in the next turn of the loop."""
-        AttemptRun(work, loop=loop, context=context)
+    return begin
 
 
 class Runner:
@@ -128,12 +120,13 @@ class Runner:
         self._context = self._services.context
         self._leftovers = self._services.leftovers
         self._stopping = self._is_over = self._is_leaving = False
-        self._is_filling = self._is_halted = False
-        self._times_left = self._coming = self._started_ns = 0
+        self._is_starting = self._is_turn_due = False
+        self._times_left = 0
 
     def run(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say hello, then work until the end, whatever handlers do to the loop."""
         self._loop = loop
+        self._begin = beginner(loop)
         self._leftovers.watch(loop)
         watch_forks(self._let_go)
         loop.add_reader(self._channel.fileno(), self._read)
@@ -176,6 +169,9 @@ class Runner:
             self._channel.close()
             self._shared.close()
 
+        # Listed jobs and reports are the parent's.
+        self._list.clear()
+        self._reports = Reports(self._channel)
         self._loop.call_soon(end_if_child)
         with contextlib.suppress(AttributeError):  # uvloop has no such queue
             cast("Any", self._loop)._ready.rotate(1)  # noqa: SLF001 # there is no other way
@@ -200,7 +196,8 @@ class Runner:
         match message:
             case Jobs(rows=rows):
                 self._list.extend(zip(repeat(message), rows))
-                self._fill()
+                if not self._is_turn_due:
+                    self._turn()
 
             case Stop():
                 self._stop()
@@ -252,101 +249,83 @@ class Runner:
         self._list.clear()
         self._end_if_done()
 
-    def _fill(self) -> None:
-        """Make a task for each listed job, while slots are free.
+    def _turn(self) -> None:
+        """Start listed jobs while slots are free, and report those that have ended.
 
-        A task that ends while it is made frees its slot for the next one. From time to
-        time, the event loop has its turn before the next one.
+        A job that ends while it is started frees its slot for the next one. From time
+        to time, the event loop has its turn before the next one.
         """
-        if self._is_filling:
+        self._is_turn_due = False
+        if self._is_starting:
             return
 
-        self._is_filling = True
-        began = 0
-        is_turn_over = False
+        self._is_starting = True
+        over_at = 0
         try:
-            while self._free and len(self._list) > self._coming:
-                if self._is_halted or is_turn_over:
+            while self._list and self._free:
+                now = clock.monotonic_ns()
+                over_at = over_at or now + TURN_NS
+                if now > over_at:
+                    self._turn_soon()
                     break
-                self._coming += 1
-                begin(self._run(self._free.pop()), self._loop, self._context.copy())
-
-                began = began or self._started_ns
-                is_turn_over = self._started_ns - began > TURN_NS
+                if not self._start(now):
+                    break
         finally:
-            self._is_filling = is_turn_over
+            self._is_starting = False
+            self._reports.send(more=bool(self._list))
 
-        if is_turn_over:
-            self._loop.call_soon(self._go_on_filling)
-
-    def _go_on_filling(self) -> None:
-        """Go on in the next turn of the event loop."""
-        self._is_filling = False
-        self._fill()
-
-    async def _run(self, slot: int) -> None:
-        """Run the first listed job in this task, then make way for the next one.
-
-        The job is taken only now: a handler whose turn comes first may block the loop.
-        """
-        self._coming -= 1
-        attempt = self._start(slot)
-
-        if attempt is not None:
-            started = self._leftovers.begin()
-            try:
-                if self._tracing is None or self._tracing.is_overrun:
-                    settlement = await attempt.run()
-                else:
-                    settlement = await run_traced(attempt, self._tracing)
-                self._clear_up(attempt, started)
-                self._end(slot, attempt, settlement)
-            except BaseException as error:
-                # The job counts as running until its timeout.
-                self._leave(
-                    f"it could not record the end of a job: {class_name(error)}"
-                )
-                raise
-
-        self._free.append(slot)
-        if attempt is not None and self._list:
-            self._fill()
         if self._stopping:
             self._end_if_done()
 
-    def _start(self, slot: int) -> Attempt | None:
-        """Take the first listed job. Returns None if the list is empty, or no job may start."""
-        if not self._list:
-            return None
+    def _turn_soon(self) -> None:
+        """Go on in the next turn of the event loop."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn, context=self._context)
 
+    def _start(self, now: int) -> bool:
+        """Start the first listed job in a free slot. Returns False if no job may start."""
         batch, work = self._list[0]
-        started = self._started_ns = clock.monotonic_ns()
+        slot = self._free[-1]
         # Do this first, so that a job that kills this process is known.
-        if not self._shared.start(slot, work.id, work.deliveries, started):
-            self._is_halted = True
-            return None
+        if not self._shared.start(slot, work.id, work.deliveries, now):
+            return False
 
         self._list.popleft()
-        attempt = Attempt(self._services, batch, work, started)
-        attempt.task = asyncio.current_task()  # pyright: ignore[reportAttributeAccessIssue] # it runs in one
-
-        if self._unwanted and (work.id, work.deliveries) in self._unwanted:
-            self._unwanted.discard((work.id, work.deliveries))
+        self._free.pop()
+        attempt = self._attempts[slot] = Attempt(self._services, batch, work, now)
+        if self._unwanted and attempt.key in self._unwanted:
+            self._unwanted.discard(attempt.key)
             attempt.is_cancelled = True
 
-        self._attempts[slot] = attempt
-        return attempt
+        self._begin(self._run(slot, attempt), self._context.copy())
+        return True
 
-    def _clear_up(self, attempt: Attempt, started: Started) -> None:
-        """End what a job has left behind; `started` are its tasks."""
-        if self._leftovers.are_there(started):
-            self._leftovers.end(attempt.work, started)
-        if len(self._free) == self._shared.slots - 1:
-            self._leftovers.restore_filters()
+    async def _run(self, slot: int, attempt: Attempt) -> None:
+        """Run an attempt in this task, then make way for the next one."""
+        attempt.task = current_task(self._loop)  # pyright: ignore[reportAttributeAccessIssue] # it runs in one
+        started = self._leftovers.begin()
+        try:
+            if self._tracing is None or self._tracing.is_overrun:
+                settlement = await attempt.run()
+            else:
+                settlement = await run_traced(attempt, self._tracing)
+
+            is_alone = len(self._free) == self._shared.slots - 1
+            self._leftovers.end(attempt.work, started, is_alone=is_alone)
+            self._end(slot, attempt, settlement)
+        except BaseException as error:
+            # The job counts as running until its timeout.
+            self._leave(f"it could not record the end of a job: {class_name(error)}")
+            raise
+
+        self._free.append(slot)
+        if not self._is_starting:
+            self._turn_soon()
 
     def _end_if_done(self) -> None:
         """End the runner if all its jobs have ended, and their reports are sent."""
-        if not self._stopping or len(self._free) < self._shared.slots:
+        if len(self._free) < self._shared.slots:
             return
 
         self._reports.flush()
@@ -368,7 +347,7 @@ class Runner:
                 self._channel.send(attempt.returned)
 
             self._shared.complete(slot, work.id, work.deliveries)
-            self._reports.completed(attempt, more=bool(self._list))
+            self._reports.completed(attempt)
             return
 
         self._shared.clear(slot)
@@ -404,7 +383,7 @@ def _kind(handler: Handler) -> Kind:
     policy = handler.policy
     return Kind(
         kind=handler.kind,
-        timeout=seconds(policy.timeout),
+        timeout=handler.timeout,
         policy=policy.without_rules(),
         depends_on=handler.depends_on,
         queue=handler.queue,

@@ -1,4 +1,4 @@
-"""Reports of ended attempts, sent in one batch per turn of the event loop."""
+"""Reports of ended attempts, sent in batches."""
 
 import asyncio
 
@@ -32,15 +32,11 @@ class Reports:
         self._done: list[tuple[int, int, float]] = []
         self._example: tuple[int, str] | None = None
         self._ended: list[Report] = []
-        self._flush: asyncio.Handle | None = None
-        self._flush_is_soon = False
+        self._flush_later: asyncio.TimerHandle | None = None
         self._flushed_ns = 0
 
-    def completed(self, attempt: Attempt, *, more: bool = False) -> None:
-        """Report that the work is done. Nothing of it is encoded.
-
-        `more`: another job starts at once, so its report may go in the same batch.
-        """
+    def completed(self, attempt: Attempt) -> None:
+        """Report that the work is done. Nothing of it is encoded."""
         work = attempt.work
         self._done.append((work.id, work.deliveries, attempt.seconds))
 
@@ -48,9 +44,6 @@ class Reports:
             self._latest = attempt
         if attempt.trace_id is not None:
             self._example = (work.id, attempt.trace_id)
-
-        if not self._flush_is_soon and (not more or self._flush is None):
-            self._schedule(attempt, more)
 
     def ended(self, attempt: Attempt, settlement: NotComplete) -> None:
         """Report any other end.
@@ -60,25 +53,29 @@ class Reports:
         self._ended.append(attempt.report(settlement))
         if attempt.may_be_committed and attempt.handler.sample:
             self._latest = attempt
-        if not self._flush_is_soon:
-            self._schedule(attempt, more=False)
 
-    def _schedule(self, attempt: Attempt, more: bool) -> None:  # noqa: FBT001 # of two callers
-        """Flush in this turn of the loop; while jobs follow each other, more rarely."""
-        loop = asyncio.get_running_loop()
-        if not more or attempt.started_ns - self._flushed_ns > NS_BETWEEN_FLUSHES:
-            self._flush_is_soon = True
-            loop.call_soon(self.flush)
-        elif self._flush is None:
-            self._flush = loop.call_later(NS_BETWEEN_FLUSHES / 1e9, self.flush)
+    def send(self, *, more: bool) -> None:
+        """Send what has been reported.
+
+        `more`: jobs are listed that start as soon as they can, so their reports may go
+        in the same batch.
+        """
+        if not (self._done or self._ended):
+            return
+
+        if not more or clock.monotonic_ns() - self._flushed_ns > NS_BETWEEN_FLUSHES:
+            self.flush()
+        elif self._flush_later is None:
+            self._flush_later = asyncio.get_running_loop().call_later(
+                NS_BETWEEN_FLUSHES / 1e9, self.flush
+            )
 
     def flush(self) -> None:
         """Send the reports since the last batch."""
-        self._flush_is_soon = False
         self._flushed_ns = clock.monotonic_ns()
-        if self._flush is not None:
-            self._flush.cancel()
-            self._flush = None
+        if self._flush_later is not None:
+            self._flush_later.cancel()
+            self._flush_later = None
 
         if self._done:
             self._channel.send(Done(self._done, self._example))

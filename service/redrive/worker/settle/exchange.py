@@ -220,7 +220,7 @@ class Exchange:
                 # Not earlier: what was refused until here was no side effect.
                 self._side_effects.take(now)
                 if not (request or settlements or self._side_effects.is_taken):
-                    self._note_answer()
+                    self.answered_at = time.monotonic()
                     return []
 
                 self._side_effects.send(conn, now)
@@ -238,15 +238,8 @@ class Exchange:
 
         self._settled(settlements, claims, answer, cost)
         jobs = self._claimed(request, answer, cost, asked)
-        if lane_wait_ms:  # that time is not the database's
-            return jobs
-        return self._note_pace(cost, settlements, jobs)
-
-    def _note_pace(
-        self, cost: float, settlements: SettlementBatch, jobs: Sequence[ClaimedJob]
-    ) -> Sequence[ClaimedJob]:
-        """Note how long a round trip took for its jobs; return the claimed ones."""
-        self._pace.add(time.monotonic(), cost, len(settlements) + len(jobs))
+        if not lane_wait_ms:  # else that time is not the database's alone
+            self._pace.add(time.monotonic(), cost, len(settlements) + len(jobs))
         return jobs
 
     def _settled(
@@ -261,11 +254,7 @@ class Exchange:
             self._pending.done(settlements, claims, answer.completed, answer.settled)
         )
         if answer.claim_error is None:
-            self._note_answer()
-
-    def _note_answer(self) -> None:
-        """Note that the database has answered."""
-        self.answered_at = time.monotonic()
+            self.answered_at = time.monotonic()
 
     def _claimed(
         self,

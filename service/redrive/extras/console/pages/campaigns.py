@@ -9,9 +9,10 @@ from markupsafe import Markup, escape
 
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import store as campaigns
-from redrive.dead_letters.campaigns.pace import GOING, State, pace
+from redrive.dead_letters.campaigns.pace import CANARIES, GOING, State, pace
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.errors import SchemaError
+from redrive.extras.console.pages.forms.changes import change_of
 from redrive.extras.console.pages.listing import PAGE
 from redrive.extras.console.pages.sections.privileges import readable
 from redrive.extras.console.pages.time_series.outcome import outcome
@@ -25,8 +26,8 @@ from redrive.rules.rows import Row
 from redrive.verbs.campaigns import ENDABLE, RESUMABLE, found_in
 from redrive.verbs.query import Query, command
 from redrive.verbs.refusal import Refused
-from redrive.verbs.terms import FIELDS, estimate, shell, terms_of
-from redrive.verbs.verb import sentence
+from redrive.verbs.terms import FIELDS, canaries_of, estimate, terms_of
+from redrive.verbs.verb import Order, letters_of, sentence
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -157,7 +158,11 @@ def _estimate(visit: Visit, word: str) -> Markup:
     # The page sends the filter and the fields of the form together.
     query = [pair for pair in visit.query if pair[0] not in FIELDS]
     text = _estimate_text(visit, given, query, matched)
-    line = visit.console.command(shell(word, query, given, matched))
+    usual = CANARIES
+    if word != "campaign-start":
+        usual = canaries_of(letters_of(Order(query)), matched)
+    order = Order(query, more=given)
+    line = visit.console.command(change_of(word).shell(order, {"canaries": str(usual)}))
 
     return ESTIMATE.format(escape(text), escaped(line))
 

@@ -208,16 +208,6 @@ class Proxy:
     user_header: str = "x-forwarded-user"
     groups_header: str = "x-forwarded-groups"
 
-    def knows(self, address: str | None) -> bool:
-        """Return True if a connection comes from the proxy."""
-        try:
-            peer = ip_address(address or "")
-        except ValueError:
-            return False
-        # A socket for both families shows an IPv4 peer as ::ffff:10.0.0.5.
-        peer = getattr(peer, "ipv4_mapped", None) or peer
-        return any(peer in network for network in self.networks)
-
 
 class Provider(Protocol):
     """An identity provider for sign-in; `oidc.Provider` implements it."""
@@ -338,6 +328,17 @@ class Access:
         claims, _ = _dated(self._sessions, cookie, IDLE_SECONDS)
         return claims and str(claims["session"]).partition(".")[0]
 
+    def is_proxy(self, address: str | None) -> bool:
+        """Return True if a connection comes from the trusted proxy."""
+        try:
+            peer = ip_address(address or "")
+        except ValueError:
+            return False
+        # A socket for both families shows an IPv4 peer as ::ffff:10.0.0.5.
+        peer = getattr(peer, "ipv4_mapped", None) or peer
+        trusted = self.proxy.networks if self.proxy else ()
+        return any(peer in network for network in trusted)
+
     def _session(self, cookie: str | None) -> Principal | None:
         claims, used = _dated(self._sessions, cookie, IDLE_SECONDS)
         if claims is None:
@@ -372,7 +373,7 @@ class Access:
     def _proxied(
         self, peer: str | None, headers: Sequence[tuple[str, str]]
     ) -> Principal | None:
-        if self.proxy is None or not self.proxy.knows(peer):
+        if self.proxy is None or not self.is_proxy(peer):
             return None
 
         given = _only(headers, self.proxy.user_header)

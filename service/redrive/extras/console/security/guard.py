@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.requests import cookie_parser
 
-from redrive.extras.console.security.access import COOKIE, IDLE_SECONDS, cookie
+from redrive.extras.console.security.access import COOKIE, IDLE_SECONDS, Access, cookie
 from redrive.observability.metrics import Counter, Histogram
 
 Scope = dict[str, Any]
@@ -30,6 +30,7 @@ them itself.
 """
 MAX_ADDRESSES = 10_000
 SERVER_ERROR = 500
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PROBES = ("/livez", "/readyz", "/metrics")
 
 POLICY = (
@@ -84,11 +85,9 @@ class Guard:
     """The outermost ASGI layer.
 
     Args:
-        hosts: host names that requests may use; None allows any. Without a sign-in,
-            another site could otherwise reach this machine by a name of its own.
-        unlimited: function that returns True for the address of a trusted proxy.
-        person: function that returns the person of an authorization header and a
-            session's cookie, or None.
+        access: ways to sign in. Requests through its proxy have no limit. If nobody
+            signs in, only names of this machine are allowed as the host: another site
+            could otherwise reach it by a name of its own.
         stop: function that ends all streams.
         trace: function called after each response: method, page, status, seconds.
     """
@@ -96,22 +95,18 @@ class Guard:
     def __init__(  # noqa: PLR0913 # what stands around one application
         self,
         app: App,
+        access: Access,
         requests: Histogram,
         sign_ins: Counter,
         *,
-        hosts: frozenset[str] | None = None,
-        unlimited: Callable[[str], bool] = lambda _: False,
-        person: Callable[[str, str | None], str | None] = lambda *_: None,
         stop: Callable[[], None] = lambda: None,
-        trace: Callable[[str, str, int, float], None] = lambda *_: None,
+        trace: Callable[[str, str, int, float], None] | None = None,
     ) -> None:
         self.stop = stop
         self._app = app
+        self._access = access
         self._requests = requests
         self._sign_ins = sign_ins
-        self._hosts = hosts
-        self._unlimited = unlimited
-        self._person = person
         self._trace = trace
         self._window = Window(REQUESTS_A_MINUTE)
 
@@ -161,7 +156,7 @@ class Guard:
         if sign_in and status < SERVER_ERROR:
             self._sign_ins.add((sign_in,))
 
-        if page not in PROBES:
+        if self._trace and page not in PROBES:
             self._trace(scope["method"], page, status, seconds)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
@@ -177,12 +172,12 @@ class Guard:
         return None
 
     def _is_known_host(self, headers: Headers) -> bool:
-        if self._hosts is None:
+        if self._access.everybody is None:
             return True
 
         name, *_ = _text(headers, b"host").rsplit(":", 1)
 
-        return name in self._hosts
+        return name in LOOPBACK_NAMES
 
     def _is_too_often(self, scope: Scope, headers: Headers) -> bool:
         """Count the request of a person, or of an address if nobody is signed in."""
@@ -190,12 +185,14 @@ class Guard:
             return False
 
         address, *_ = scope.get("client") or ("",)
-        if self._unlimited(address):
+        if self._access.is_proxy(address):
             return False
 
         cookies = cookie_parser(_text(headers, b"cookie"))
         # Only valid ones count. A client could invent another for each request.
-        person = self._person(_text(headers, b"authorization"), cookies.get(COOKIE))
+        person = self._access.person(
+            _text(headers, b"authorization"), cookies.get(COOKIE)
+        )
 
         return self._window.is_full(person or address)
 

@@ -27,7 +27,7 @@ def preview_change(visit: SignedIn, word: str) -> Response:
 
 def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Response:
     """Show the preview of a change; after a conflict, also say what changed."""
-    seen = preview(visit, _change(word))
+    seen = preview(visit, change_of(word))
 
     return visit.page(
         "change.html",
@@ -48,7 +48,8 @@ def preview(
         return change.look(conn, order(visit, more or {}))
 
 
-def _change(word: str) -> Verb:
+def change_of(word: str) -> Verb:
+    """Return the change with this word. Raises Refused if it is unknown."""
     if word not in CHANGES:
         known = ", ".join(CHANGES)
         raise Missing(f"there is no change {word!r}; there are: {known}")
@@ -63,7 +64,7 @@ def _address(path: str, query: Query) -> str:
 def make_change(visit: SignedIn, form: Form, word: str) -> Response:
     """Make the change and show the result; on a conflict, show the preview again."""
     visit.require_operator()
-    change = _change(word)
+    change = change_of(word)
     why = change.why(form.get("why", ""))
 
     try:
