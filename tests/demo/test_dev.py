@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -165,10 +166,12 @@ def test_it_runs_everything_reloads_ends_all_of_it_and_keeps_its_data(
     assert code == 0, said
     ends(place)
     assert (home / ".redrive" / ".gitignore").read_text() == "*\n"
-    assert_data_is_kept_until_fresh(place, start)
+    assert_data_is_kept_until_it_is_deleted(place, home, start)
 
 
-def assert_data_is_kept_until_fresh(place: Place, start: Start) -> None:
+def assert_data_is_kept_until_it_is_deleted(
+    place: Place, home: Path, start: Start
+) -> None:
     """Check that the job of nobody is there again, and that a kill leaves nothing running."""
     again = start()
     again.says("ready:")
@@ -176,7 +179,8 @@ def assert_data_is_kept_until_fresh(place: Place, start: Start) -> None:
     again.process.kill()
     ends(place)
 
-    fresh = start("--fresh")
+    shutil.rmtree(home / ".redrive")
+    fresh = start()
     fresh.says("ready:")
     assert fresh.jobs() == 0
     assert fresh.ended(signal.SIGTERM)[0] == 0
@@ -232,7 +236,6 @@ def test_what_cannot_work_is_refused_at_once(
     assert "No module named 'no'" in refused("no.such:jobs")
     assert "it must be module:attribute" in refused("app")
     own = ("--database-url", database.url)
-    assert "--fresh is for the embedded" in refused("app:jobs", "--fresh", *own)
     (tmp_path / "app.py").write_text(APP)
     with socket.create_server(("", 0)) as taken:
         port = str(taken.getsockname()[1])

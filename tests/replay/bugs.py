@@ -365,20 +365,6 @@ BUGS = [
         attempts=3,
     ),
     Bug(
-        "offer.draw",
-        {},
-        (
-            "def draw(offer):\n"
-            "    winner = random.choice([None, 1, {}, []])\n"
-            "    if winner is None:\n        return winner.email\n"
-            "    if winner == 1:\n        return winner.name\n"
-            "    if winner == {}:\n        return winner[0]\n"
-            "    return winner[0]"
-        ),
-        "winner = random.choice([None, 1, {}, []])",
-        'return random.choice(["ada", "grace"])',
-    ),
-    Bug(
         "offer.own_draw",
         {},
         (

@@ -109,7 +109,7 @@ def test_no_text_of_a_bundle_is_code_in_the_test_that_is_written(
     bundle.update(dict.fromkeys(names, BREAK_OUT))
     read = read_bundle(json.dumps(bundle).encode(), "it")
 
-    written = ast.walk(ast.parse(source_of(read, "app.jobs:jobs", read.seed, needs=())))
+    written = ast.walk(ast.parse(source_of(read, "app.jobs:jobs", needs=())))
 
     assert "open" not in [node.id for node in written if isinstance(node, ast.Name)]
 

@@ -7,7 +7,6 @@ import sys
 from io import StringIO
 from unittest.mock import patch
 
-from django.contrib.auth.models import User
 from django.core import mail
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
@@ -62,25 +61,6 @@ class Orders(TestCase):
 
         self.assertEqual(failures, {"orders.models.Order.DoesNotExist"})
         self.assertEqual(len(enqueued(connection)), 2)
-
-
-class Admin(TestCase):
-    """The link to the console."""
-
-    def test_it_leads_to_the_console(self) -> None:
-        self.client.force_login(User.objects.create_superuser("root"))
-
-        self.assertContains(self.client.get("/admin/"), "/admin/redrive/console/")
-        led = self.client.get("/admin/redrive/console/")
-        self.assertEqual(
-            (led.status_code, led["Location"]), (302, "https://redrive.internal")
-        )
-
-    def test_nobody_else_sees_it(self) -> None:
-        self.client.force_login(User.objects.create_user("ada", is_staff=True))
-
-        self.assertNotContains(self.client.get("/admin/"), "/admin/redrive/console/")
-        self.assertEqual(self.client.get("/admin/redrive/console/").status_code, 403)
 
 
 class Commands(TransactionTestCase):

@@ -16,7 +16,6 @@ class RedriveConfig(AppConfig):
     name = "redrive.django"
     label = "redrive"
     verbose_name = "Redrive"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Migrate before the project's migrations, because they may enqueue jobs."""

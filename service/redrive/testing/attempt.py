@@ -165,7 +165,7 @@ async def run_async(  # noqa: PLR0913 # keywords
     batch = Jobs(worker, [job["queue"]], [_claimed(number, deliveries, job, past)])
 
     with past.restored():
-        return await attempt_of(handlers, batch, conn, seed=past.seed_of_job)
+        return await attempt_of(handlers, batch, conn, seed=past.seed)
 
 
 def _with_headers(options: JobOptions, past: Past) -> JobOptions:

@@ -20,8 +20,7 @@ class Past:
     Attributes:
         time: when the attempt began. The clock starts there and runs on. This needs the
             extra `replay`.
-        seed: of `job.random` and of the module `random`. What follows a slash counts
-            for the module only.
+        seed: of `job.random` and of the module `random`.
         attempt: the number of the attempt, from 1.
         headers: as enqueued.
         checkpoint: the data that an earlier attempt gave to `job.checkpoint`.
@@ -32,11 +31,6 @@ class Past:
     attempt: int = 1
     headers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     checkpoint: Mapping[str, Any] | None = None
-
-    @property
-    def seed_of_job(self) -> str | None:
-        """Return the seed of `job.random`."""
-        return self.seed and self.seed.partition("/")[0]
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:

@@ -27,18 +27,13 @@ NO_DEMO = (
 @click.group(invoke_without_command=True)
 @click.option("--once", is_flag=True, help="Play the whole story unattended, then end.")
 @click.option(
-    "--home",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Keep everything in this directory, and continue with what is there.",
-)
-@click.option(
     "--observe",
     is_flag=True,
     help="Run Prometheus and Alertmanager with the shipped alerts, and show the page that"
     " PagerDuty gets.",
 )
 @click.pass_context
-def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> None:
+def demo(ctx: click.Context, once: bool, observe: bool) -> None:
     """Run a shop with an incident: see it break, fix it, redrive.
 
     \b
@@ -48,28 +43,27 @@ def demo(ctx: click.Context, once: bool, home: Path | None, observe: bool) -> No
     needs no settings and leaves nothing behind.
     """
     if ctx.invoked_subcommand is None:
-        ctx.exit(_run(once=once, home=home, observe=observe))
+        ctx.exit(_run(once=once, observe=observe))
 
 
-def _run(*, once: bool, home: Path | None, observe: bool) -> int:
+def _run(*, once: bool, observe: bool) -> int:
     from redrive.extras.demo.home import open_home  # noqa: PLC0415 # it brings the embedded Postgres
 
-    with open_home(home.resolve() if home else None) as path:
-        was_stopped = _play(path, once=once, observe=observe)
+    with open_home(None) as home:
+        was_stopped = _play(home, once=once, observe=observe)
 
-    end = f"{home} is kept." if home else "The demo has ended; nothing is left of it."
     with contextlib.suppress(OSError):  # the terminal may be gone
-        click.echo(f"\n{end}")
+        click.echo("\nThe demo has ended; nothing is left of it.")
 
     return 1 if once and was_stopped else 0
 
 
-def _play(path: Path, *, once: bool, observe: bool) -> bool:
+def _play(home: Path, *, once: bool, observe: bool) -> bool:
     """Tell the story; return True if it was stopped."""
     from redrive.extras.demo import story  # noqa: PLC0415 # it brings the embedded Postgres
     from redrive.extras.demo.stage import Stage, Stopped  # noqa: PLC0415 # as above
 
-    stage = Stage(path)
+    stage = Stage(home)
     stage.listen_for_the_end()
 
     try:

@@ -169,11 +169,6 @@ def set_objective(conn: Connection, dead_letters: int) -> None:
     )
 
 
-def is_placed(conn: Connection) -> bool:
-    """Return True if orders were placed here before."""
-    return _exists(conn, "from redrive.jobs union all select from redrive.completions")
-
-
 def is_busy(conn: Connection) -> bool:
     """Return True if any job has not ended."""
     return _exists(conn, "from redrive.jobs")

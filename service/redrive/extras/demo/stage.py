@@ -5,7 +5,6 @@ Prometheus and Alertmanager start on demand.
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -132,7 +131,7 @@ class Stage:
     # ------------------------------------------------------------------ up and down
 
     def start_postgres(self) -> None:
-        """Start an empty or a kept database, and create the schemas."""
+        """Start an empty database, and create the schemas."""
         start_postgres(self._postgres)
         # It raises Stopped if the demo was ended meanwhile.
         self.pause()
@@ -150,16 +149,10 @@ class Stage:
     def start(self) -> None:
         """Start the mail server and the worker."""
         self.mailbox.mkdir(exist_ok=True, mode=0o700)
-        # A kept database has the positions of the last run.
-        for name in self._actual:
-            if kept := shop.switch(self.conn, name):
-                self._actual[name] = kept.wanted
+        for name, position in self._actual.items():
+            shop.turned(self.conn, name, position)
 
-            shop.turned(self.conn, name, self._actual[name])
-
-        if self._actual["mail"] == "up":
-            self._start_mail()
-
+        self._start_mail()
         self._start_worker()
 
     def start_console(self) -> None:
@@ -181,7 +174,8 @@ class Stage:
         pager = Pager()
         self._serving.enter_context(pager.serve())
 
-        home = _emptied(self.home / "monitoring")
+        home = self.home / "monitoring"
+        home.mkdir()
         targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
         watch = Monitoring(home, pager, targets, console=self.console)
         self.monitoring = watch
@@ -302,10 +296,3 @@ class Stage:
             "SHOP_DATABASE_URL": self.url,
             "SHOP_SMTP": f"127.0.0.1:{self.mail_port}",
         }
-
-
-def _emptied(directory: Path) -> Path:
-    """Return an empty directory; the old measurements of a kept demo are useless."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
-    return directory

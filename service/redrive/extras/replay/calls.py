@@ -1,4 +1,4 @@
-"""The parent's answers to the calls of a confined process: sockets, signals, modes.
+"""The parent's answers to the calls of a confined process: sockets and signals.
 
 The parent makes each TCP socket, and connects it itself. So a process cannot change the
 address between the check and the connection, and has no socket that leads elsewhere.
@@ -15,12 +15,10 @@ import struct
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 
 from redrive.errors import SettingsError
 from redrive.extras.replay import confine
-from redrive.extras.replay.changes import change_file
 
 RECEIVE, SEND, IS_VALID, ADD_FD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 CALL = struct.Struct("=QIIiIQ6Q")
@@ -93,11 +91,8 @@ class Calls:
         refused: the targets of the refused calls.
     """
 
-    def __init__(
-        self, listener: int, allowed: Mapping[str, Iterable[Address]], home: str
-    ) -> None:
+    def __init__(self, listener: int, allowed: Mapping[str, Iterable[Address]]) -> None:
         self.refused: list[str] = []
-        self._home = Path(home).resolve()
         self._listener = listener
         self._allowed = {at for found in allowed.values() for at in found}
         self._numbers = confine.known_numbers()
@@ -117,8 +112,6 @@ class Calls:
                 self._answer_signal(call, pid, arguments)
             elif number == self._numbers.connect:
                 self._answer_connect(call, pid, arguments)
-            elif number in self._numbers.changes:
-                self._answer_change(call, pid, number, arguments)
             else:
                 self._refuse(call, SOMEWHERE)
 
@@ -188,8 +181,8 @@ class Calls:
         try:
             address = _read_address(pid, pointer, length)
             name = _name_of(pid, fd & 0xFFFFFFFF)
-            # Else the number may be that of another process by now.
-            self._check(call)
+            # It fails if no process waits for this call: the pid may be another's by now.
+            fcntl.ioctl(self._listener, IS_VALID, call.to_bytes(8, sys.byteorder))
         except (OSError, ValueError, OverflowError, struct.error):
             self._refuse(call, SOMEWHERE)
             return
@@ -215,22 +208,6 @@ class Calls:
         """Connect a socket, tell the process, and leave the socket to it."""
         with found, contextlib.suppress(OSError):  # the process may be gone
             self._send(call, 0, found.connect_ex(address))
-
-    def _answer_change(
-        self, call: int, pid: int, number: int, arguments: list[int]
-    ) -> None:
-        """Change modes and times of files in the home of the process; refuse others."""
-        try:
-            check = partial(self._check, call)
-            change_file(pid, number, arguments, self._home, check)
-        except (OSError, ValueError, OverflowError) as error:
-            self._send(call, 0, getattr(error, "errno", None) or errno.EPERM)
-        else:
-            self._send(call, 0, 0)
-
-    def _check(self, call: int) -> None:
-        """Raise OSError if no process waits for this call."""
-        fcntl.ioctl(self._listener, IS_VALID, call.to_bytes(8, sys.byteorder))
 
 
 def _are_together(pid: int, target: int) -> bool:

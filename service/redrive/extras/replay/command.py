@@ -236,10 +236,9 @@ def _replay(bundle: "Bundle", way: _Way) -> int:
     request = Request(
         way.handlers,
         bundle,
-        # Each try of a seed would repeat what the handler writes.
-        search=way.sandbox and not way.allowed,
         debug=way.debug,
         test=way.test is not None,
+        is_harmless=way.sandbox and not way.allowed,
         allowed=way.allowed,
     )
     found = _run(request, way)
@@ -334,7 +333,7 @@ def _facts(bundle: "Bundle", found: "Replayed") -> Row:
         "kind": bundle.kind,
         "attempt": bundle.attempt,
         "time": bundle.started_at,
-        "seed": result.seed if result else bundle.seed,
+        "seed": bundle.seed,
         "outcome": result.outcome if result else None,
         "same_line": None if result is None else result.verdict == "same",
         "verdict": result and result.verdict,

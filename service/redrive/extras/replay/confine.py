@@ -12,8 +12,8 @@ before.
     end       when this process ends, so do all others of its session
     memory    no call can read or change another process, or take its sockets
     files     by Landlock, if the kernel has it; else no file can grow
-    modes     and times: the other end of CHANNEL changes them, for files in HOME only
-    owners    and attributes of files stay
+    modes     and times of files stay: calls that set them succeed, and change nothing
+    owners    and attributes of files stay: calls that set them are refused
 """
 
 import ctypes
@@ -53,15 +53,9 @@ class Numbers(NamedTuple):
     ioctl: int
     owners: tuple[int, ...]
     """fchownat, fchown, f/l/setxattr, f/l/removexattr, and the old calls for owners, times"""
+    modes: tuple[int, ...]
+    """chmod, fchmod, fchmodat"""
     utimensat: int
-    fchmod: int
-    fchmodat: int
-    chmod: tuple[int, ...]
-
-    @property
-    def changes(self) -> tuple[int, ...]:
-        """Return the calls that change modes and times."""
-        return (self.utimensat, self.fchmod, self.fchmodat, *self.chmod, FCHMODAT2)
 
 
 ARCHITECTURES = {
@@ -74,10 +68,8 @@ ARCHITECTURES = {
         fcntl=72,
         ioctl=16,
         owners=(260, 93, 92, 94, *range(188, 191), *range(197, 200), 132, 235, 261),
+        modes=(90, 91, 268),
         utimensat=280,
-        fchmod=91,
-        fchmodat=268,
-        chmod=(90,),
     ),
     "aarch64": Numbers(
         *(0xC00000B7, 277, 198, 199, 203, 200, 201, 206, 211, 269),
@@ -88,10 +80,8 @@ ARCHITECTURES = {
         fcntl=25,
         ioctl=29,
         owners=(54, 55, *range(5, 8), *range(14, 17)),
+        modes=(52, 53),
         utimensat=88,
-        fchmod=52,
-        fchmodat=53,
-        chmod=(),
     ),
 }
 IO_URING_SETUP = 425
@@ -106,8 +96,9 @@ X32 = 0x40000000
 """First number of another interface to the same calls."""
 
 STEP_BYTES = 8
-KILL, NOTIFY, REFUSE, ALLOW = 0x80000000, 0x7FC00000, 0x00050001, 0x7FFF0000
-"""Results of a filter: end the process; ask the listener; EPERM; allow."""
+KILL, NOTIFY, ALLOW = 0x80000000, 0x7FC00000, 0x7FFF0000
+REFUSE, SKIP = 0x00050001, 0x00050000
+"""Results of a filter: end the process; ask the listener; allow; EPERM; succeed without effect."""
 LOAD, AND, RETURN, IF_EQUAL, IF_AT_LEAST = 0x20, 0x54, 0x06, 0x15, 0x35
 IF_ANY_BIT = 0x45
 NUMBER, ARCHITECTURE, ARGUMENTS, ARGUMENT_BYTES = 0, 4, 16, 8
@@ -245,7 +236,8 @@ def _processes(numbers: Numbers) -> Iterator[Step]:
 def _files(numbers: Numbers) -> Iterator[Step]:
     """Yield steps about what Landlock does not cover."""
     yield from _answer(REFUSE, *numbers.owners, *ATTRIBUTES)
-    yield from _answer(NOTIFY, *numbers.changes)
+    yield from _answer(SKIP, *numbers.modes, FCHMODAT2)
+    yield from _unless_touched(numbers.utimensat)
     yield from _if_argument(numbers.ioctl, 1, REFUSE, IF_EQUAL, *FILE_COMMANDS)
 
 
@@ -278,6 +270,22 @@ def _if_argument(
         yield (test, 0, 1, value)
         yield (RETURN, 0, 0, result)
     yield (RETURN, 0, 0, ALLOW)
+
+
+def _unless_touched(call: int) -> Iterator[Step]:
+    """Yield steps that skip a call for times, and refuse one that may be for no file.
+
+    A program that sets the time of a path to now wants to know if there is such a file.
+    If it is refused, it opens the file, which also makes it.
+    """
+    path, times = (ARGUMENTS + n * ARGUMENT_BYTES for n in (1, 2))
+    yield (IF_EQUAL, 0, 6, call)
+    yield (LOAD, 0, 0, path)
+    yield (IF_EQUAL, 3, 0, 0)
+    yield (LOAD, 0, 0, times)
+    yield (IF_EQUAL, 0, 1, 0)
+    yield (RETURN, 0, 0, REFUSE)
+    yield (RETURN, 0, 0, SKIP)
 
 
 def _unless_streams(call: int) -> Iterator[Step]:

@@ -85,11 +85,11 @@ class ConfinedProcess:
                     raise CannotConfine(msg) from None
 
             stack.callback(self._kill)
-            self._listen(stack, home)
+            self._listen(stack)
             self.close = stack.pop_all().close
             """End it, and remove the files it made."""
 
-    def _listen(self, stack: contextlib.ExitStack, home: str) -> None:
+    def _listen(self, stack: contextlib.ExitStack) -> None:
         """Watch the process: its output, its messages, and its refused calls."""
         self._errors = -1
         stderr = self._process.stderr
@@ -100,7 +100,7 @@ class ConfinedProcess:
 
         self._listener = self._received_listener()
         stack.callback(os.close, self._listener)
-        self._calls = Calls(self._listener, self._allowed, home)
+        self._calls = Calls(self._listener, self._allowed)
         stack.callback(self._calls.close)
 
         for fd in (self._listener, self._errors, self.channel.fileno()):

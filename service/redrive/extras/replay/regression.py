@@ -36,16 +36,14 @@ def test_name(bundle: Bundle) -> str:
     return f"test_job_{bundle.id}_{words}"
 
 
-def test_source(
-    bundle: Bundle, handlers: str, seed: str, *, needs: Collection[str]
-) -> str:
-    """Return the test of an attempt that fails with this seed.
+def test_source(bundle: Bundle, handlers: str, *, needs: Collection[str]) -> str:
+    """Return the test of an attempt.
 
     Args:
         handlers: the registry, as `module:attribute`.
         needs: HOST:PORT of each database that the handler connects to.
     """
-    fields = list(_past(bundle, seed))
+    fields = list(_past(bundle))
     return _TEST.format(
         id=bundle.id,
         where=_where(bundle),
@@ -89,14 +87,14 @@ def _imports(handlers: str, *, has_time: bool) -> str:
     return "\n".join((*lines, f"from {module} import {registry}"))
 
 
-def _past(bundle: Bundle, seed: str) -> Iterator[str]:
+def _past(bundle: Bundle) -> Iterator[str]:
     """Yield the arguments of `Past`."""
-    past = bundle.past(seed)
+    past = bundle.past()
     if past.time is not None:
         time = _instant(past.time)
         yield f"time={time}"
 
-    yield f"seed={seed!r}"
+    yield f"seed={bundle.seed!r}"
     if past.attempt > 1:
         yield f"attempt={past.attempt}"
     if past.headers:

@@ -7,11 +7,8 @@ once the application is imported. The second is the result.
 import asyncio
 import os
 import pdb  # noqa: T100 # the debugger that the user asks for
-import random
 import socket
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,26 +29,22 @@ from redrive.worker.run.process import end_with_parent
 
 SCENE = "import sys; from redrive.extras.replay.scene import main; sys.exit(main(sys.argv[1:]))"
 
-SEARCH_SECONDS, MOST_SEEDS = 10.0, 500
-"""Limits of the search for a seed of the module `random`."""
-
 
 class Request(msgspec.Struct, frozen=True):
     """What is to be run.
 
     Attributes:
-        search: try further seeds if the handler uses the module `random`. This is for
-            the sandbox, because each try would repeat the effects.
         debug: stop in the debugger where the attempt failed.
-        test: write a test of the attempt, and see that it fails.
+        test: write a test of the attempt.
+        is_harmless: the test may be run, to see that it fails. It repeats the effects.
         allowed: addresses by HOST:PORT that the handler may connect to.
     """
 
     handlers: str
     bundle: Bundle
-    search: bool = False
     debug: bool = False
     test: bool = False
+    is_harmless: bool = False
     allowed: dict[str, list[Address]] = {}
 
 
@@ -62,14 +55,12 @@ class Result(msgspec.Struct, frozen=True):
         outcome: as in `redrive.testing.Outcome`.
         failure: its record, or None.
         verdict: how it compares with the failure on record; None without one of them.
-        seed: the seed of this end.
         test: source of a test that fails now for the same reason, or None.
         caller: last frame of the application that opened a connection in Python.
         lookups: HOST:PORT of each host name that was looked up.
     """
 
     outcome: str
-    seed: str
     failure: dict[str, Any] | None = None
     verdict: Verdict | None = None
     reason: str | None = None
@@ -90,10 +81,9 @@ class Result(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Errors:
-    """The exception that ended the last attempt, and if its handler used `random`."""
+    """The exception that ended the attempt."""
 
     last: BaseException | None = None
-    drew: bool = False
 
     def keep(self, error: BaseException) -> None:
         self.last = error
@@ -144,69 +134,25 @@ def _words(error: Exception) -> str:
 def perform(request: Request, handlers: Handlers) -> Result:
     """Run the attempt; then debug it, or write a test of it, if asked."""
     errors = _Errors()
-    result = _run(request, handlers, errors)
+    result = _attempt(request.bundle, handlers, errors)
     if request.debug and errors.last is not None:
-        past = request.bundle.past(result.seed)
-        with past.restored():
+        with request.bundle.past().restored():
             pdb.post_mortem(errors.last.__traceback__)
 
     if request.test and (result.is_same or result.has_moved):
-        return msgspec.structs.replace(result, test=_test(request, result.seed))
+        return msgspec.structs.replace(result, test=_test(request))
 
     return result
 
 
-def _run(request: Request, handlers: Handlers, errors: _Errors) -> Result:
-    """Run the attempt; if asked, with other seeds until it fails as it did."""
-    bundle = request.bundle
-    first = _attempt(bundle, handlers, bundle.seed, errors)
-    # Another seed changes nothing for a handler that draws no numbers.
-    if not (request.search and errors.drew) or first.is_same:
-        return first
-
-    best = first
-    for seed in _seeds(bundle.seed):
-        found = _attempt(bundle, handlers, seed, errors)
-        if found.is_same:
-            return found
-        if found.has_moved and not best.has_moved:
-            best = found
-
-    # The best attempt again, because `errors` must belong to the returned result.
-    return _attempt(bundle, handlers, best.seed, errors)
-
-
-def _seeds(seed: str) -> Iterator[str]:
-    until = time.monotonic() + SEARCH_SECONDS
-    for n in range(1, MOST_SEEDS):
-        if time.monotonic() > until:
-            return
-        yield f"{seed}/{n}"
-
-
-def _attempt(bundle: Bundle, handlers: Handlers, seed: str, errors: _Errors) -> Result:
-    errors.last = None
-    past = bundle.past(seed)
+def _attempt(bundle: Bundle, handlers: Handlers, errors: _Errors) -> Result:
+    past = bundle.past()
     batch = Jobs(0, [bundle.queue], [bundle.work()])
 
     with past.restored():
-        untouched = _states_of_ours()
-        settlement = asyncio.run(_settled(handlers, batch, past.seed_of_job, errors))
-        errors.drew = random.getstate() not in untouched
+        settlement = asyncio.run(_settled(handlers, batch, past.seed, errors))
 
-    return _result(bundle, settlement, seed)
-
-
-def _states_of_ours() -> list[object]:
-    """Return the state of `random` now, and after the one number that we draw ourselves.
-
-    A failed attempt draws one, for the wait until a retry.
-    """
-    copy = random.Random()
-    copy.setstate(random.getstate())
-    copy.random()
-
-    return [random.getstate(), copy.getstate()]
+    return _result(bundle, settlement)
 
 
 async def _settled(
@@ -217,12 +163,12 @@ async def _settled(
     return settlement
 
 
-def _result(bundle: Bundle, settlement: Settlement, seed: str) -> Result:
+def _result(bundle: Bundle, settlement: Settlement) -> Result:
     outcome = str(settlement.outcome.event)
     if isinstance(settlement, Complete):
-        return Result(outcome, seed)
+        return Result(outcome)
     if not isinstance(settlement, Retry | DeadLetter):
-        return Result(outcome, seed, reason=getattr(settlement, "why", None))
+        return Result(outcome, reason=getattr(settlement, "why", None))
 
     failure = settlement.failure.record()
     before = bundle.failure
@@ -230,18 +176,16 @@ def _result(bundle: Bundle, settlement: Settlement, seed: str) -> Result:
 
     return Result(
         outcome=outcome,
-        seed=seed,
         failure=failure,
         verdict=verdict,
         reason=str(getattr(settlement, "reason", "")),
     )
 
 
-def _test(request: Request, seed: str) -> str | None:
+def _test(request: Request) -> str | None:
     """Return the source of a test; None if it does not fail."""
-    source = test_source(request.bundle, request.handlers, seed, needs=request.allowed)
-    # Outside of the sandbox, the test would repeat the effects.
-    if not request.search or _fails(source, request.bundle):
+    source = test_source(request.bundle, request.handlers, needs=request.allowed)
+    if not request.is_harmless or _fails(source, request.bundle):
         return source
     return None
 

@@ -1,1 +1,0 @@
-"""Migrations for Django's own records; the app itself migrates Redrive's schema."""
