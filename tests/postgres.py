@@ -178,7 +178,7 @@ class Database(Session):
 
     def let_wait(self, function: str) -> None:
         """Take a function's lock timeout away. A busy machine may need longer than that to see
-        that the function waits, and to let it go on.
+        that the function waits, and to release it.
         """
         self.conn.execute(
             sql.SQL("alter function redrive.{} set lock_timeout = 0").format(
@@ -317,7 +317,7 @@ class Server:
         return name
 
     def close(self) -> None:
-        """Drop all it has made; whoever asks for the template makes another one."""
+        """Drop all it has made; the next call of `template` makes another one."""
         self._drop_used()
         if self._template is not None:
             self.admin("drop database {} with (force)", self._template)

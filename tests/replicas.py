@@ -76,7 +76,7 @@ class Replicas:
 
     @property
     def url(self) -> str:
-        """Both servers; a client takes the one that may write, whichever that is."""
+        """Both servers; a client takes the server that may write."""
         hosts = ",".join(self._hosts)
         return (
             f"postgresql://postgres@{hosts}/{DATABASE}?target_session_attrs=read-write"

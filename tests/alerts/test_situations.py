@@ -247,7 +247,7 @@ def _(world: World) -> None:
 
 
 @situation(
-    "a page goes on over a gap of two minutes, and is not a second one",
+    "a page lasts over a gap of two minutes, and is not a second one",
     {f"{FAST} q": (10, 12)},
 )
 def _(world: World) -> None:
@@ -579,7 +579,7 @@ def _(world: World) -> None:
 def slow(
     world: World, timeout: float, every: float, jobs: Callable[[float], float]
 ) -> None:
-    """A deep backlog of long jobs, one of which ends every so many minutes."""
+    """A deep backlog of long jobs: one job ends in each period of some minutes."""
     exporter(world)
     workers(world)
     objectives(world)
@@ -609,7 +609,7 @@ def _(world: World) -> None:
     slow(world, 3600, 1000, lambda _: 40)
 
 
-@situation("a queue goes on after a pause of half an hour", minutes=60)
+@situation("a queue resumes after a pause of half an hour", minutes=60)
 def _(world: World) -> None:
     well(world)
     backlog(world, lambda _: 40, oldest=lambda _: 1800)
@@ -771,7 +771,7 @@ def test_what_pages_and_what_does_not(
     page_rules: Path,
     tmp_path: Path,
 ) -> None:
-    """A situation pages in time, and for what it is."""
+    """A situation pages in time, and with the alert of its cause."""
     cases = {
         f"c{n}": case
         for n, case in enumerate(SITUATIONS)

@@ -1,4 +1,4 @@
-"""Helm against an API that only writes down what it is asked. No cluster, no database."""
+"""Helm against an API that only records its requests. No cluster, no database."""
 
 import json
 import shutil
@@ -66,7 +66,7 @@ def render(helm: Helm) -> Render:
 
 @pytest.fixture(scope="session")
 def with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart and one more dashboard, with what Grafana and Helm would both take for theirs."""
+    """The chart and one more dashboard, with text that both Grafana and Helm would expand."""
     chart = tmp_path_factory.mktemp("chart") / "redrive"
     shutil.copytree(CHART, chart)
     (chart / "files" / "dashboards").mkdir(exist_ok=True)

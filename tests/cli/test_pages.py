@@ -1,4 +1,4 @@
-"""The commands of each page, run in their order: whoever types them gets no error."""
+"""The commands of each page, run in their order: a reader who types them gets no error."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ STAY = frozenset(
         "worker",
     }
 )
-"""Commands that go on, or judge what is around them. `redrive worker ls` does not."""
+"""Commands that do not end, or judge their surroundings. `redrive worker ls` does neither."""
 ELSEWHERE = frozenset({"docs/order-and-fairness.md", "docs/tutorial.md"})
 """Pages whose commands have a test that looks at what they do."""
 DEMOS = frozenset({("README.md", "console"), ("docs/demo.md", "console")})
@@ -96,7 +96,7 @@ ENDS = (
 
 
 def shown(block: Block) -> bool:
-    """Whether no other test plays it, as those of the examples and of the demo do."""
+    """Return whether no test of the examples or of the demo runs this block."""
     elsewhere = block.page in ELSEWHERE or block.page.startswith("examples/")
     return not elsewhere and (block.page, block.language) not in DEMOS
 

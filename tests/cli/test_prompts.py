@@ -118,7 +118,7 @@ def test_a_redrive_shows_its_plan_asks_for_the_count_and_then_for_the_why(
 def test_a_job_that_must_not_run_twice_asks_for_a_word_of_its_own(
     database: Database, letters: list[int], answer: str
 ):
-    """Without the word, the redrive goes on and leaves the job."""
+    """Without the word, the redrive continues and leaves the job."""
     said = '{"invoice.charge": {"rate": null, "repeatable": false}}'
     database.rows("select redrive.declare_redrives_v1('{invoice.charge}', %s)", said)
     ids = [str(letters[0])]

@@ -90,7 +90,7 @@ class Endpoint:
                 return
 
     def _answer(self, connection: socket.socket, path: str, count: int) -> bool:
-        """Answer one request. Returns whether the connection goes on."""
+        """Answer one request. Returns whether the connection stays open."""
         first, _, rest = path.partition("/")
         more: dict[str, Any] = {}
         body = b'{"error": "no", "password": "Zx9-canary-77"}'

@@ -74,7 +74,7 @@ class Proxy:
         self._selector.close()
 
     def aim(self, url: str) -> None:
-        """Lead to another server from here on; whoever is connected has to come again."""
+        """Lead to another server from now on; connected clients must connect again."""
         self._target = _address(url)
         self._moved = True
 

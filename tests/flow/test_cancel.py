@@ -35,7 +35,7 @@ def audited(database: Database, job: int) -> Callable[[], bool]:
 def test_a_handler_that_heeds_it_ends_as_cancelled(
     database: Database, workers: Workers, tmp_path: Path, kind: str
 ) -> None:
-    """An asyncio cancellation, or job.cancelled; on_cancelled is told, neighbours go on."""
+    """An asyncio cancellation, or job.cancelled; on_cancelled is told, neighbours run on."""
     worker = workers().wait_ready()
     job = enqueue(database.conn, kind)
     neighbour = enqueue(database.conn, "work.until-file", {"file": "go"})
@@ -81,7 +81,7 @@ def test_a_handler_that_does_not_is_killed_and_its_neighbour_runs_again(
 def test_what_is_fetched_and_has_not_begun_never_begins(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    """It keeps its place on the runner's list, by which the supervisor counts."""
+    """It keeps its place on the runner's list, with which the supervisor counts."""
     workers(redrive_slots=1).wait_ready()
     first = enqueue(database.conn, "work.until-file", {"file": "go"})
     wait_for(lambda: workers.starts(first))
@@ -99,7 +99,7 @@ def test_what_is_fetched_and_has_not_begun_never_begins(
 def test_jobs_of_a_killed_worker_that_were_to_be_cancelled_do_not_run_again(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    """Kill -9 between the asking and the telling; the others of it run elsewhere, once more."""
+    """Kill -9 between the asking and the telling; its other jobs run again elsewhere."""
     worker = workers().wait_ready()
     jobs = [enqueue(database.conn, "work.until-file", {"file": "go"}) for _ in range(4)]
     wait_for(lambda: all(workers.starts(job) for job in jobs))

@@ -61,7 +61,7 @@ def _acting(jobs: list[int], groups: list[str]) -> list[list[str]]:
 
 
 def _showing(jobs: list[int], groups: list[str]) -> list[list[str]]:
-    """All that shows people what there is; what has it, as JSON too."""
+    """All commands that show data to people; as JSON too, where they have it."""
     as_json = [
         ["dlq", "ls"],
         ["dlq", "groups"],

@@ -151,7 +151,7 @@ def test_a_runner_dies_seen_although_a_child_of_a_handler_holds_its_descriptors(
 
 @pytest.fixture
 def small_cgroup() -> Iterator[Path]:
-    """A control group of 300 MB, of whichever version the system has."""
+    """A control group of 300 MB, of the version that the system has."""
     v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     root, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (v2, "memory.max")
     group = root / f"redrive-test-{os.getpid()}"

@@ -228,7 +228,7 @@ def test_a_failover_that_lost_commits_accepts_no_strangers_settlement(
         ended = owner.metric("redrive_jobs_completed_total")
 
     assert lost == kept, "no id came again: this has shown nothing"
-    assert left == [(kept,)], "the job of another was taken for the one that was lost"
+    assert left == [(kept,)], "the job of another was mistaken for the lost one"
     assert ended == 1
     assert epoch == [(True,)], "claims of the time that was lost could come again"
 

@@ -91,7 +91,7 @@ def exposed(request: pytest.FixtureRequest) -> Iterator[Exposed]:
 
 @pytest.fixture
 def crowd() -> Iterator[contextlib.ExitStack]:
-    """Connections of a thousand clients, in a process that may have so many."""
+    """Connections of a thousand clients, in a process with a high enough limit of files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (min(max(soft, 3 * CLIENTS), hard), hard)

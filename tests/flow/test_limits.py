@@ -80,7 +80,7 @@ def test_handlers_never_see_more_of_them_at_once_than_allowed(
 def test_a_killed_worker_holds_its_slots_until_its_jobs_are_taken_back(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    """Then they go to others, none is lost, and whoever is not limited never waits."""
+    """Then they go to others, none is lost, and a job without a limit never waits."""
     set_limit(database, "flow", 2)
     killed = workers(handlers=HANDLERS).wait_ready()
     jobs = [enqueue(database.conn, "limited.held") for _ in range(4)]

@@ -1,4 +1,4 @@
-"""What a worker hears: hints by whoever can connect, as many as they like."""
+"""What a worker hears: any number of hints by anybody who can connect."""
 
 import time
 

@@ -60,7 +60,7 @@ def test_the_next_attempt_goes_on_from_the_checkpoint(
 def test_kill_9_between_a_checkpoint_and_the_end_loses_nothing_of_it(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    """Its worker and its runners die; whoever rescues the job begins where the other was."""
+    """Its worker and its runners die; the worker that rescues the job begins where it was."""
     worker = workers(**LONG).wait_ready()
     job = enqueue(database.conn, "long.sync", {"wait_at": 2})
     wait_for(lambda: "page-2" in phases(workers, job))
@@ -109,7 +109,7 @@ def test_a_stale_workers_checkpoint_is_refused_and_its_handler_stops(
 def test_a_checkpoint_waits_for_a_database_that_is_away(
     database: Database, workers: Workers, tmp_path: Path
 ) -> None:
-    """Its connection is cut: the handler hears of it when the next one has committed it."""
+    """Its connection is cut: the handler learns so when the next one has committed it."""
     workers(**LONG).wait_ready()
     job = enqueue(database.conn, "long.stale")
     wait_for(lambda: phases(workers, job) == ["start"])
@@ -175,7 +175,7 @@ def test_what_a_handler_returns_is_for_whoever_waits(
 def test_who_waits_from_before_its_end_knows_that_a_job_has_succeeded(
     database: Database, workers: Workers
 ) -> None:
-    """It returns nothing, and nothing is left of it: whoever comes later cannot know."""
+    """It returns nothing, and nothing is left of it: a later reader cannot know."""
     job = enqueue(database.conn, "returns.value", {"value": None})
     with (
         ThreadPoolExecutor(1) as pool,

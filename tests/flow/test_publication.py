@@ -38,7 +38,7 @@ def logical() -> Iterator[Server]:
 
 @pytest.fixture
 def source(logical: Server) -> Iterator[Database]:
-    """A database of which everything is published, as the page says."""
+    """A database whose tables are all published, as the page says."""
     with logical.database() as database:
         database.rows(
             "create publication everything for all tables with (publish_via_partition_root = true)"

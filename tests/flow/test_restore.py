@@ -36,7 +36,7 @@ class Backup:
         )
 
     def restore(self) -> None:
-        """Put the database as it was in the place of the one that there is."""
+        """Replace the database by an earlier copy."""
         fresh, old = f"{self.name}_new", f"{self.name}_old"
         self._server.admin("create database {}", fresh)
         self._run(

@@ -79,7 +79,7 @@ def test_programs_inherit_no_descriptor_of_the_runner(
 def test_a_worker_that_adopts_orphans_collects_them(
     database: Database, workers: Workers
 ):
-    """As process 1 of a container does: each one would use up a process id for ever."""
+    """As process 1 of a container does: each one would use up a process id."""
     become = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1); os.execv(sys.argv[1], sys.argv[1:])"
     assert ctypes.CDLL(None).prctl(36, 0) == 0
     worker = workers(

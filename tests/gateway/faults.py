@@ -128,7 +128,7 @@ class Run:
         self._server.start()
 
     def take_in(self, found: Found, kills: int) -> None:
-        """Take in all messages, and kill a part each time that so many more are there."""
+        """Take in all messages, and kill a part each time this number more has arrived."""
         self._kill(kills, found.messages, self._bodies, found.kills)
         self._until(lambda: self._bodies() >= found.messages)
         self._wait_for_empty()

@@ -238,7 +238,7 @@ def test_a_message_that_comes_back_for_another_cause_is_in_a_group_of_its_own(
     redrive: Redrive,
     database: Database,
 ) -> None:
-    """Spring publishes a message anew, with its headers and the error."""
+    """Spring publishes a message again, with its headers and the error."""
     die(broker, queue, 1)
     gateway(patient_file)
     taken(database, 1)

@@ -75,7 +75,7 @@ def value(text: str, series: str) -> float | None:
 
 
 def again(stats: DatabaseStats) -> str:
-    """Read anew, although the last time was just now."""
+    """Read again, although the last time was just now."""
     stats._fresh_until = float("-inf")
     return shown(stats)
 

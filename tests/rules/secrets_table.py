@@ -168,7 +168,7 @@ _NAMES = (
 
 
 def ordinary(times: int = 10) -> Iterator[str]:
-    """Messages of failures as they are met, none of which holds a secret."""
+    """Messages of failures as they are met, without any secret."""
     chance = random.Random(11)
     for template in _FAILURES * times:
         yield template.format_map(_Fill(chance))

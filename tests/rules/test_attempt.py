@@ -143,7 +143,7 @@ def test_it_is_offered_ever_more_rarely(handlers: Handlers, job: dict[str, Any])
 def test_a_version_that_never_comes_is_not_waited_for_for_ever(
     handlers: Handlers, started: list[str], version: int
 ):
-    """Any producer could make a job that was given back for ever."""
+    """Any producer could make a job that was given back without end."""
     extras = f'{{"headers": {{"version": {version}}}}}'
     last, end = (walk(handlers, "mail", extras=extras, deliveries=n) for n in (32, 33))
 

@@ -79,7 +79,7 @@ class Queue:
         return step
 
     def run(self, steps: int = 100_000, seconds: float = 2.0) -> State:
-        """Until it goes on no more. Returns the state."""
+        """Step the campaign until it stops. Returns its state."""
         for _ in range(steps):
             if self.seen.state not in GOING:
                 break

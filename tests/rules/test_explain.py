@@ -26,7 +26,7 @@ KNOWN = [
 
 @pytest.mark.parametrize("incident", KNOWN, ids=lambda incident: incident.name)
 def test_the_cause_of_an_incident_is_named_first(incident: Incident) -> None:
-    """And where there is none, nothing stands out; docs/explain.md has the whole table."""
+    """Without a cause, nothing stands out; docs/explain.md has the whole table."""
     assert [verdict(incident, run(incident, 40, seed)) for seed in (0, 1)] == [
         "right",
         "right",

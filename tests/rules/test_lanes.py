@@ -44,7 +44,7 @@ def place(book: LaneBook, lane: Lane = A) -> Place:
 def served(
     waiting: dict[Lane, int], claims: int, want: int = 5
 ) -> list[dict[Lane, int]]:
-    """How many jobs of which lanes each claim takes, of so many that wait in each."""
+    """Return the lanes and numbers of jobs of each claim, if these numbers wait in each lane."""
     book, taken = LaneBook(None), []
     book.replace([(lane, None) for lane in waiting], 0.0, 0.001)
     for _ in range(claims):
@@ -128,7 +128,7 @@ def test_a_low_priority_gets_one_in_sixteen_claims_of_a_flood():
 
 
 def test_each_of_many_lanes_is_looked_at_within_its_bound():
-    """However many lanes there are, and however many jobs wait in those that are more urgent."""
+    """However many lanes there are, and however many jobs wait in more urgent lanes."""
     lanes = [Lane(n, "a", 0) for n in range(20)]
     taken = served(dict.fromkeys(lanes, 10**9), len(lanes) * AGING_SHARE)
 
@@ -312,7 +312,7 @@ def test_a_lane_that_is_empty_for_a_moment_is_still_looked_at():
     assert (soon, later) == ({A, B}, {B})
     assert book.known == set()
     assert book.is_stale(12.5, was_notified=False), (
-        "whoever knows none may look when it polls"
+        "a worker that knows no lane may look when it polls"
     )
 
 

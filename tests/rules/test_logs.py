@@ -26,7 +26,7 @@ OTHER = "of-the-environment-77"
 
 
 class Connection:
-    """A local that shows its password to whoever prints it."""
+    """A local that shows its password if it is printed."""
 
     def __repr__(self) -> str:
         return f"Connection(password={CANARY!r})"

@@ -354,7 +354,7 @@ def test_jobs_are_fetched_ahead_by_half_of_what_may_be_and_only_from_a_backlog()
 
 
 def test_a_worker_that_waits_for_its_turn_fetches_more_ahead():
-    """100 workers claimed 30 jobs at a time, and each claim costs as much as 50 jobs."""
+    """100 workers claimed 30 jobs at a time, and each claim costs the time of 50 jobs."""
     capacity, idle = Capacity(4), runner()
     idle.held.speed.per_second = 20 / AHEAD_SECONDS
     free = {}

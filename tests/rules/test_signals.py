@@ -103,7 +103,7 @@ def test_the_record_holds_none_in_causes_members_and_places():
 
 
 def test_what_a_death_does_to_its_key_is_one_of_two():
-    """A typo would be the one that was not meant."""
+    """A typo would be the unintended one."""
     with pytest.raises(
         ValueError, match=r"on_death: must be continue or hold, not 'wait'"
     ):

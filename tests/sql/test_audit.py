@@ -582,7 +582,7 @@ def test_a_change_by_a_superuser_shows(
 
 
 def test_lines_are_numbered_and_sealed_one_after_the_other(database: Database) -> None:
-    """Also those of acts at the same time, and after one that was rolled back."""
+    """Also lines of acts at the same time, and after one that was rolled back."""
     sessions = [database.session() for _ in range(4)]
     undone = database.session()
     undone.rows("begin")
@@ -603,7 +603,7 @@ def test_lines_are_numbered_and_sealed_one_after_the_other(database: Database) -
 
 
 def test_retention_leaves_a_chain_that_can_be_verified(database: Database) -> None:
-    """It goes on from the newest of those that are gone, and says so."""
+    """It starts from the newest line that is gone, and says so."""
     for _ in range(6):
         database.rows(PAUSE)
     database.rows("alter table redrive.audit disable trigger audit_chained")

@@ -379,7 +379,7 @@ def test_adding_waits_neither_for_closing_nor_for_counting(
 
 
 def test_one_that_nobody_closes_is_given_up(batch: Batch) -> None:
-    """Its producer died: its jobs run, its callbacks never do, and nothing waits for ever."""
+    """Its producer died: its jobs run, its callbacks never do, and nothing waits without end."""
     batch.database.rows("update redrive.batches set close_by = now()")
     fold(batch.conn)
 
@@ -402,7 +402,7 @@ def test_what_is_rolled_back_leaves_no_batch(database: Database) -> None:
 
 
 def test_a_key_that_is_taken_adds_nothing(batch: Batch) -> None:
-    """Live, or succeeded between two snapshots: the job that has it is none of the batch."""
+    """Live, or succeeded between two snapshots: the job that has it is outside the batch."""
     enqueue(batch.conn, "other", idempotency_key="k")
     enqueue(batch.conn, "other", idempotency_key="k", batch=batch.id)
     batch.database.rows("insert into redrive.completions values ('other', 'done', 1)")
@@ -494,7 +494,7 @@ def test_nobody_wakes_a_callback_before_its_time(batch: Batch) -> None:
 def test_a_batch_whose_callback_somebody_holds_comes_later_and_others_come_now(
     batch: Batch,
 ) -> None:
-    """Nobody waits for it; and a job that is none of its callbacks is nothing to it."""
+    """Nobody waits for it; and it ignores a job that is not one of its callbacks."""
     unrelated = enqueue(batch.conn, "unrelated", delay=3600)
     complete(batch.conn, batch.worker, *batch.claimed())
     close_batch(batch.conn, batch.id)

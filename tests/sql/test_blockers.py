@@ -98,7 +98,7 @@ def test_a_build_of_an_index_that_waits_is_given_up_too(
 
 
 def test_autovacuum_gives_way_to_a_migration() -> None:
-    """It does so for those who wait for longer than a migration waits for its tables."""
+    """Also while it waits for longer than a migration waits for its tables."""
     slow: LiteralString = (
         "alter table redrive.jobs set (autovacuum_vacuum_cost_delay = 100,"
         " autovacuum_vacuum_cost_limit = 1, autovacuum_vacuum_threshold = 0,"

@@ -97,7 +97,7 @@ def test_a_campaign_that_is_not_theirs_is_left_alone(
 def test_of_two_who_change_a_campaign_one_is_first(
     database: Database, verb: str
 ) -> None:
-    """The other one sees what became of it, and not what was."""
+    """The other session sees the new state, and not the old one."""
     make_dead_letters(database.conn, 1)
     one = started(database.conn) if verb == "step" else planned(database.conn)
     other, acting = database.session(), database.session()
@@ -374,7 +374,7 @@ def test_a_look_counts_each_end_once_and_of_its_campaign(database: Database) -> 
 
 
 def test_deaths_are_counted_among_a_hundred_in_a_row(database: Database) -> None:
-    """Jobs that were retried ended last, and 45 of 84 of them died. Not those before resume."""
+    """Jobs that were retried ended last, and 45 of 84 died. Jobs before resume do not count."""
     conn = database.conn
     make_dead_letters(conn, 300, kind="other")
     other = started(conn)
@@ -550,7 +550,7 @@ def test_an_approval_that_another_worker_releases_is_not_waited_for(
 def test_a_plan_shows_of_each_group_one_of_its_own_that_is_open(
     database: Database,
 ) -> None:
-    """Beside those of other groups, and an earlier death of the same job."""
+    """Beside dead letters of other groups, and an earlier death of the same job."""
     again, one, two = make_dead_letters(database.conn, 3)
     redrive(database.conn, [again])
     let_die(

@@ -54,7 +54,7 @@ def test_a_claim_says_whether_it_has_looked_at_all(database: Database) -> None:
 
 
 def test_slots_are_taken_from_one_lane_at_a_time(database: Database) -> None:
-    """Of two claims that take those of two lanes, each could wait for the other."""
+    """Two claims that take jobs of two lanes could wait for each other."""
     worker = make_limited_worker(database.conn, "emails")
     database.rows("select redrive.set_limit_v1('emails', 9, null, 'ada', 'x')")
     ids = [make_job(database.conn, "a.b", queue=queue) for queue in ("a", "b")]

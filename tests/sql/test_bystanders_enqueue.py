@@ -104,7 +104,7 @@ def test_a_key_that_no_index_takes_is_refused_by_its_name(database: Database) ->
 
 
 def test_what_does_not_go_together_is_refused_by_name(database: Database) -> None:
-    """Also of those who write SQL, whom no client has told."""
+    """Also of producers who write SQL, whom no client has told."""
     given: list[tuple[str, dict[str, Any]]] = [
         ("delay", {"delay": 1, "run_at": "2100-01-01"}),
         ("delay", {"delay": -1}),
@@ -152,7 +152,7 @@ def test_who_is_told_of_a_job_was_not_told_long_ago(database: Database) -> None:
 def test_a_name_is_known_by_its_queue_its_kind_and_its_priority(
     database: Database,
 ) -> None:
-    """Each is brought once; and those that are known are taken where no new one would be."""
+    """Each job is brought once. Known jobs are taken where no new job would be."""
     insert = (
         "insert into redrive.jobs (queue, kind, priority) select q, k, p from (values "
     )
@@ -297,7 +297,7 @@ def test_who_cannot_see_what_was_done_leaves_what_it_sees(
 def test_what_ends_between_two_looks_is_looked_at_again(
     database: Database, how: str, ending: Any
 ) -> None:
-    """The key was taken when the job was inserted, and nobody has it any more right after that."""
+    """The key was taken when the job was inserted, and is free right after that."""
     worker = make_worker(database.conn)
     make_job(database.conn, **ONE_KEY)
     job = claim_one(database.conn, worker)
@@ -372,7 +372,7 @@ def test_a_job_waits_behind_its_own_key_alone(database: Database) -> None:
 
 
 def wish(session: Session, n: int, **job: Any) -> int:
-    """Have a job in the place of the one that waits. Returns that one's id."""
+    """Replace the waiting job. Returns the id of the new job."""
     options = {"unique_by": ["c"], "on_conflict": "replace", "delay": 60}
     return enqueue(
         session, "enqueue", payload={"c": 7, "n": n}, **UNIQUE | options | job

@@ -26,7 +26,7 @@ def deltas(database: Database, *fingerprints: str, each: int = 1) -> None:
 
 
 def test_what_is_open_of_a_group_is_what_is_open(database: Database) -> None:
-    """Whatever happens to those that are not; and a death is told once."""
+    """Whatever happens to other groups; and a death is reported once."""
     ids = make_dead_letters(database.conn, 4)
     opened = "select open from redrive.grouped"
     assert database.value("select count(*) from redrive.group_deltas") == 1
@@ -52,7 +52,7 @@ def test_groups_are_added_up_by_one_of_all(database: Database) -> None:
 def test_a_step_adds_up_a_part_of_the_table_from_its_own_place(
     database: Database,
 ) -> None:
-    """Where other chores have theirs; and where there is nothing it writes nothing."""
+    """Where other chores have their times; and where there is nothing it writes nothing."""
     written = "select xmin::text from redrive.chores where name = 'fold_groups'"
     before = database.value(written)
     assert database.value(FOLD) == 0
@@ -101,7 +101,7 @@ def runs(database: Database, version: str, *kinds: str, lost: bool = False) -> N
 def heals(
     database: Database, kind: str, version: str, days: int = 1, **more: Any
 ) -> None:
-    """What a version said so many days ago."""
+    """What a version said that number of days ago."""
     database.rows(
         "insert into redrive.heals (kind, version, canaries, first_at, ended_at)"
         " values (%s, %s, 1, now() - %s * interval '1 d', %s)",

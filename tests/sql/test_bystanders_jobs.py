@@ -38,7 +38,7 @@ def end_cancellations(session: Session, batch: int = 9) -> Any:
 
 
 def test_jobs_are_cancelled_beside_others_that_are(database: Database) -> None:
-    """A worker is told of its own, whoever asked first stays on record, and nothing is no line."""
+    """A worker is told of its own jobs; the first to ask stays on record; nothing is no line."""
     conn, workers = (
         database.conn,
         [make_worker(database.conn, name) for name in ("w", "v")],
@@ -226,7 +226,7 @@ def walked(
     states: list[str] | None = None,
     after: str | None = None,
 ) -> list[tuple[int, int | None]]:
-    """The jobs that are found by pages of so many looks, and who has them."""
+    """The jobs that are found by pages of this number of looks, and their workers."""
     found = list[tuple[int, int | None]]()
     for _ in range(40):
         *rows, (job, worker, after) = database.rows(
@@ -245,7 +245,7 @@ def walked(
 
 @pytest.mark.parametrize("looks", [3, 1000])
 def test_a_walk_finds_each_job_of_a_state_once(database: Database, looks: int) -> None:
-    """In lanes that differ in one thing each, and behind some where there is none."""
+    """In lanes that differ in one thing each, and behind lanes without jobs."""
     conn = database.conn
     held, at = dict[int, int](), dict[str, list[int]]()
     due = {

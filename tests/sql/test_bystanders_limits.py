@@ -232,7 +232,7 @@ def test_the_slots_of_these_jobs_are_freed(database: Database) -> None:
 def test_a_place_in_line_is_among_those_of_the_same_name_queue_and_kind(
     database: Database,
 ) -> None:
-    """All queues and kinds of a name are one line each, of which the places add up."""
+    """All queues and kinds of a name are one line each, and their places add up."""
     database.rows(SET, "a", 1, None)
     database.rows("insert into redrive.limit_slots values ('a', 1), ('b', 2)")
     for name in "ba":
@@ -395,7 +395,7 @@ def test_what_somebody_has_keeps_its_place_and_what_has_a_time_of_its_own_keeps_
 
 
 def test_whoever_has_the_key_of_a_rate_wakes_for_all(database: Database) -> None:
-    """One after the other as that key says; and whoever wakes nobody keeps it from nobody."""
+    """One after the other as that key says; and a job that wakes nobody keeps it from nobody."""
     for name in "abc":
         database.rows("insert into redrive.limits values (%s, null, %s)", name, HOUR)
     one, two, three, *_ = (waiting(database, name) for name in "bbbac")
@@ -439,7 +439,7 @@ def test_whoever_has_the_key_of_a_rate_wakes_for_all(database: Database) -> None
 def test_the_chore_looks_at_one_name_after_the_other_from_its_own_place(
     database: Database,
 ) -> None:
-    """Where others have theirs; and it wakes only behind the name that it looks at."""
+    """Where others have their limits; and it wakes only behind the name that it looks at."""
     jobs = {name: waiting(database, name) for name in "abcd"}
     database.rows("update redrive.chores set last_key = '{zz}'")
     database.rows("update redrive.chores set last_key = null where name = 'limits'")

@@ -1,4 +1,4 @@
-"""A figure counts what it is of, and nothing beside it; see bystanders."""
+"""A figure counts its own rows, and nothing beside them; see bystanders."""
 
 import json
 from typing import Any, LiteralString
@@ -290,7 +290,7 @@ def test_a_schedule_is_overdue_neither_before_its_time_nor_while_it_is_paused(
 def test_a_transaction_is_old_that_keeps_vacuum_from_here(
     database: Database, server: Server
 ) -> None:
-    """Not the one that asks, nor one that has no snapshot, nor one of another database."""
+    """Not the session that asks, nor one without a snapshot, nor one of another database."""
     idle, holding = database.session(), database.session()
     idle.rows("begin")
     idle.rows("select 1")
@@ -331,7 +331,7 @@ def test_figures_of_a_clock_that_was_ahead_are_made_anew(database: Database) -> 
 
 
 def test_a_minute_that_is_still_to_come_is_forgotten(database: Database) -> None:
-    """The last two minutes on record were those of a clock that was ahead, for as long."""
+    """The last two minutes on record were of a clock that was two minutes ahead."""
     ahead = "now() + interval '1 day', '', 0"
     database.rows(f"insert into redrive.samples (minute, queue, dead) select {ahead}")  # type: ignore[arg-type] # ours
     database.rows("select redrive.sample_v1()")

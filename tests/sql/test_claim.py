@@ -293,7 +293,7 @@ def test_a_low_priority_runs_within_sixteen_claims_of_a_flood(
 
 
 def in_turn(database: Database, claims: int, want: int) -> list[list[Claimed]]:
-    """What so many claims take, of a worker that knows where to look."""
+    """Return what this number of claims takes, of a worker that knows where to look."""
     worker, book, found = make_worker(database.conn), LaneBook(["q"]), []
     book.replace(store.lanes(database.conn, ["q"])[0], 0.0, 0.0)
     for _ in range(claims):

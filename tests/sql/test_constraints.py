@@ -220,7 +220,7 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
     ),
     "snapshots_one_check": ("update redrive.snapshots set one = %s", False),
 }
-"""Of each constraint a statement, and values of which it bears none."""
+"""A statement for each constraint, and values that it must refuse."""
 
 
 def test_a_table_refuses_what_no_verb_should_write(database: Database) -> None:

@@ -325,7 +325,7 @@ def test_no_function_waits_for_an_advisory_lock(database: Database) -> None:
 def test_who_migrates_is_alone_and_keeps_nobody_from_working(
     database: Database,
 ) -> None:
-    """What is locked is a table of ours, which others go on reading."""
+    """What is locked is a table of ours, which others can still read."""
     first, second = database.session(), database.session()
     first.rows("begin")
     first.rows("lock table redrive.migrations in share row exclusive mode")

@@ -232,7 +232,7 @@ def test_a_key_is_looked_up_and_not_searched_for(database: Database) -> None:
             reads.append(database.value(touched) - start)
 
     assert reads == [2001, 2001], (
-        "once where it conflicts, once for its id, and the first once more"
+        "once where it conflicts, once for its id, and the first again"
     )
     assert enqueue_reporting(conn, KIND, idempotency_key="0-7").outcome == "live"
 

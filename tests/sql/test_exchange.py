@@ -171,7 +171,7 @@ def test_a_checkpoint_that_comes_meanwhile_is_not_blamed_for_a_report_that_is_re
 def impatient(
     request: pytest.FixtureRequest, database: Database
 ) -> Iterator[OwnConnection]:
-    """A connection that waits for no lock for long, whoever keeps its settings."""
+    """A connection that waits for no lock for long, with any settings."""
     link = Link(database.url, "worker", lock_timeout="100ms")
     shared = connect(database.url, lock_timeout="100ms")
     with link.use() as own, closing(own), closing(shared):

@@ -107,7 +107,7 @@ def test_a_version_that_is_not_folded_yet_counts_as_well(database: Database):
 
 
 def test_groups_are_folded_by_steps_in_any_order_of_time(database: Database):
-    """What was seen first stays so, whichever step comes to it first."""
+    """What was seen first stays so, in any order of steps."""
     database.rows(
         "insert into redrive.group_deltas (fingerprint, kind, category, error_class, message,"
         " sample, version, added, opened, at)"

@@ -71,7 +71,7 @@ def test_a_function_file_begins_by_saying_what_it_is() -> None:
 
 
 def test_a_file_defines_the_one_verb_that_it_is_named_after() -> None:
-    """In one version or several: those that older pods call stay beside the newest."""
+    """In one version or several: versions that older pods call stay beside the newest."""
     defined = {
         name: {re.sub(r"_v\d+$", "", d) for d in DEFINES.findall(t)}
         for name, t in FILES
@@ -100,7 +100,7 @@ def test_no_name_is_defined_twice() -> None:
 
 
 def test_every_body_is_sound_once_all_are_there(database: Database) -> None:
-    """They are applied without this check, by name, whoever calls whom."""
+    """They are applied without this check, by name, in any order of calls."""
     assert database.value("show check_function_bodies") == "on"
     database.rows("set role redrive_owner")
     for _, text in FILES:
@@ -108,7 +108,7 @@ def test_every_body_is_sound_once_all_are_there(database: Database) -> None:
 
 
 def test_the_columns_of_a_dead_letter_stand_in_one_place() -> None:
-    """And those of a job that comes back from there in another; of other systems in a third."""
+    """The counters of a job that comes back are in another, of other systems in a third."""
     found = {
         name: re.findall(r"insert into redrive\.(jobs|dead_letters)\b", t)
         for name, t in FILES

@@ -34,7 +34,7 @@ NEXT = {
 
 
 def histories(state: str, longest: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Everything that may happen to a key in so many steps, and where that leaves it."""
+    """Everything that may happen to a key in this number of steps, and its state after them."""
     yield (), state
     if longest:
         for step, after in NEXT[state].items():

@@ -70,7 +70,7 @@ def waits(database: Database) -> dict[str, int]:
 
 
 def sound(database: Database) -> bool:
-    """Whoever waits is parked, and whoever is parked waits; a slot is that of a claimed job."""
+    """Exactly the jobs that wait are parked; a slot is that of a claimed job."""
     return database.row(
         "select (select count(*) from redrive.jobs j where run_at = 'infinity' and ordering_key"
         " is null and not exists (select from redrive.limit_waits w where w.job = j.id)),"

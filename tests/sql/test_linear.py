@@ -311,7 +311,7 @@ def looks(session: Session, count: int, parameters: list[Any]) -> int:
 
 
 def looks_of(node: dict[str, Any], elements: int) -> int:
-    """Of a node and those below it. An array holds something of each job."""
+    """Of a node and the nodes below it. An array holds something of each job."""
     each = (
         node["Actual Rows"]
         + node.get("Rows Removed by Filter", 0)

@@ -23,7 +23,7 @@ HOUR = timedelta(hours=1)
 def marks(
     conn: Connection, queue: str | None = None, kind: str | None = None
 ) -> list[Mark]:
-    """Return the marks but those of the worker of the factories."""
+    """Return the marks, without the worker of the factories."""
     now = now_of(conn)
     found = read_marks(conn, now - HOUR, now + HOUR, queue, kind)
     return [mark for mark in found if mark.name != "test"]

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.every_version
 def test_an_upgrade_keeps_no_enqueue_waiting_whatever_transactions_are_open(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One producer's transaction stays open all the while; another's enqueues go on."""
+    """One producer's transaction stays open all the while; another still enqueues."""
     with connect(url) as conn:
         install_today(conn)
     release_next(monkeypatch)

@@ -41,7 +41,7 @@ def ask(conn: Connection, customer: int = 7, **options: Any) -> Enqueued:
 
 
 def debounce(conn: Connection, n: int, **options: Any) -> Enqueued:
-    """Enqueue a job in the place of the one that waits."""
+    """Enqueue a job that replaces the waiting one."""
     return enqueue_reporting(
         conn,
         KIND,
@@ -208,7 +208,7 @@ def test_nobody_can_give_the_key_of_a_unique_job(database: Database) -> None:
 
 
 def test_the_key_of_a_unique_job_is_not_the_key_of_its_work(database: Database) -> None:
-    """The next one has the same: whoever deduplicates by `job.key` would refuse its work."""
+    """The next one has the same: a receiver that deduplicates by `job.key` would refuse its work."""
     ask(database.conn)
 
     assert (
@@ -395,7 +395,7 @@ def test_a_claim_that_came_first_never_swallows_what_replaces_it(
 
 
 def a_lane_in_use(database: Database) -> int:
-    """Claim from the lane once: whoever replaces need not make its row. Returns a worker."""
+    """Claim from the lane once, so that a replacement need not make its row. Returns a worker."""
     worker = make_worker(database.conn)
     enqueue(database.conn, "a")
     complete(database.conn, worker, claim_one(database.conn, worker))

@@ -1,4 +1,4 @@
-"""A collector for OTLP over HTTP: it decodes what it is sent, or never answers."""
+"""A collector for OTLP over HTTP: it decodes each request, or never answers."""
 
 import contextlib
 import gzip

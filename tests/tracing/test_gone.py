@@ -47,7 +47,7 @@ def test_all_jobs_complete_and_the_worker_exits_in_time(
 
 
 class Hole:
-    """An exporter that takes for ever."""
+    """An exporter that never ends."""
 
     def export(self, _spans):
         time.sleep(3600)

@@ -1,4 +1,4 @@
-"""Half an hour of faults is for those who ask."""
+"""Half an hour of faults only runs if asked for."""
 
 import pytest
 

@@ -173,7 +173,7 @@ class Trial:
         )
 
     def run(self, tell: Callable[[str], None]) -> Seen:
-        """Do it all, and see what became of every job."""
+        """Run the whole trial, and return the outcome of every job."""
         for worker in self.workers.values():
             worker.wait_ready()
         self.producer.start()

@@ -1,4 +1,4 @@
-"""Minutes of faults are for those who ask."""
+"""Minutes of faults only run if asked for."""
 
 import pytest
 

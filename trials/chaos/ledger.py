@@ -39,7 +39,7 @@ def note(phase: str, n: int, token: int = 0) -> None:
 
 
 def read(home: Path) -> dict[int, list[Entry]]:
-    """Every whole line of every process, by job; those of a job by time."""
+    """Every whole line of every process, by job and then by time."""
     found: defaultdict[int, list[Entry]] = defaultdict(list)
     for path in home.glob("ledger-*"):
         for line in path.read_text().splitlines(keepends=True):

@@ -310,7 +310,7 @@ class Monkey:
             self._in(3, self._roll_out)
 
     def _roll_out(self) -> None:
-        """Restart those of the old version, one after the other."""
+        """Restart the workers of the old version, one after the other."""
         old = [n for n, worker in enumerate(self.workers) if self.system.is_old(worker)]
         for n in old:
             if n not in self._busy:
@@ -337,7 +337,7 @@ class Monkey:
             proxy.cut_after, proxy.cut_in = (), 0
 
     def revive(self) -> None:
-        """Start those again that ended by themselves, as Kubernetes does."""
+        """Restart the processes that ended by themselves, as Kubernetes does."""
         for n, worker in enumerate(self.workers):
             if n not in self._busy and worker.process.poll() is not None:
                 self.restart(n)
@@ -377,7 +377,7 @@ def _signal(pids: list[int], number: int) -> None:
 
 @dataclass
 class Outcome:
-    """A run: what was done, and what became of it."""
+    """A run: its faults and its outcome."""
 
     system: str
     tier: str

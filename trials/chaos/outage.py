@@ -1,4 +1,4 @@
-"""Handlers of which one kind needs a dependency. It is down while a file says so."""
+"""Handlers: one kind needs a dependency. It is down while a file says so."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The judge sees what it is there to see. Job 1 is given a history; each test spoils it."""
+"""The judge sees each fault. Job 1 is given a history; each test spoils it."""
 
 from trials.chaos.ledger import Entry
 from trials.chaos.verdict import EVERYBODY, Facts, Fault, Verdict, judge

@@ -338,7 +338,7 @@ def _said(release: Release, *command: str) -> str:
 
 
 def failures(release: Release) -> list[str]:
-    """Return why containers failed, and their last lines; first those of Jobs."""
+    """Return why containers failed, and their last lines; first the containers of Jobs."""
     try:
         pods = release.get("pods")
     except (AssertionError, subprocess.TimeoutExpired):

@@ -90,7 +90,7 @@ def test_it_says_what_is_missing(redrive: Redrive):
 
 
 def test_what_has_no_id_comes_once_all_the_same(redrive: Redrive, database: Database):
-    """By what it is; of two that are the same, both."""
+    """By its content; of two that are the same, both."""
     letters = lines({"payload": {"a": 1}}, {"payload": {"a": 1}}, {"payload": {"a": 2}})
     first = redrive(*IMPORT, *YES, stdin=letters)
     again = redrive(*IMPORT, *YES, stdin=letters + "\n" + lines({"payload": {"a": 3}}))

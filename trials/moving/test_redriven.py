@@ -1,4 +1,4 @@
-"""Somebody else's dead letters, from their queue to an endpoint of theirs, by way of this one."""
+"""Another queue's dead letters, redriven here, to an endpoint of that queue's users."""
 
 import json
 import os

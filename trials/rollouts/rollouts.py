@@ -290,7 +290,7 @@ def settle(conn: Connection) -> None:
 
 
 def simulate(database: Database, *, rollouts: int, seed: int) -> Figures:
-    """Run so many random rollouts; return the figures. Raises AssertionError."""
+    """Run this number of random rollouts; return the figures. Raises AssertionError."""
     figures = Counter({"missed": 0, "false": 0})
     figures.update(World(database, range(seed, seed + rollouts)).run())
     return dict(figures)

@@ -74,7 +74,7 @@ class Scenario:
         return next(line for line in map(json.loads, lines) if line["queue"] == "mail")
 
     def dead(self, n: int) -> None:
-        """Wait until so many letters are open and nothing else is left."""
+        """Wait until this number of letters is open and nothing else is left."""
         seen = "select count(*) filter (where state = 'open') from redrive.dead_letters"
         wait_for(
             lambda: (
