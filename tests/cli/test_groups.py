@@ -51,6 +51,21 @@ def test_groups_are_listed_with_the_largest_first(database: Database, redrive: R
     assert len(redrive("dlq", "groups", "--limit", "1", "--json").lines) == 1
 
 
+def test_a_flood_of_groups_does_not_make_the_list_endless(
+    database: Database, redrive: Redrive
+) -> None:
+    _die(database, "aaaaaaaaaaaaaaaa")
+    database.conn.execute(
+        "insert into redrive.groups (fingerprint, kind, category, error_class, message, sample,"
+        " total, open, first_seen, last_seen) select md5(n::text), kind, category, error_class,"
+        " message, sample, total, open, first_seen, last_seen"
+        " from redrive.grouped, generate_series(1, 1500) n"
+    )
+
+    assert len(redrive("dlq", "groups", "--json").lines) == 1000
+    assert len(redrive("dlq", "groups", "--json", "--limit", "1200").lines) == 1200
+
+
 def test_a_whole_name_is_that_group_even_if_it_begins_another(
     database: Database, redrive: Redrive
 ):

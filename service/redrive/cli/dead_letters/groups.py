@@ -92,7 +92,7 @@ SHARED = ("group", "kind", "category", "error_class", "message")
 @click.option("--failing", is_flag=True, help="Only with failing jobs.")
 @click.option("--dead", is_flag=True, help="Only with open dead letters.")
 @click.option("--closed", is_flag=True, help="Include groups with none of either left.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this many.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True)
 @click.option(
     "--together", is_flag=True, help="One line for each cause, over all cells."
 )
