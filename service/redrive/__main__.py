@@ -3,6 +3,7 @@
 import gc
 import signal
 import sys
+from types import FrameType
 
 # Ctrl-C during the imports ends the process at once, without a traceback.
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -30,10 +31,22 @@ def _interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
     Not at once, because Python would drop it in this function, too.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, or leave it to the next alarm while Python would drop it."""
+    caller = frame
+    while caller is not None:
+        if caller.f_code is _interrupt_again.__code__:
+            return
+        caller = caller.f_back
+
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.default_int_handler(number, frame)
 
 
 if __name__ == "__main__":

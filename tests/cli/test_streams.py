@@ -151,14 +151,26 @@ sys.exit(run())
         assert said.strip() in {"", "redrive: stopped"}
 
 
+@pytest.mark.parametrize("busy_seconds", [0, 0.7])
 def test_ctrl_c_within_a_callback_of_the_interpreter_is_not_lost(
-    environment: dict[str, str],
+    environment: dict[str, str], busy_seconds: float
 ) -> None:
     """Python drops exceptions there, for example while it imports a module."""
     program = """
-import signal, time, weakref
+import signal, sys, time, weakref
 from redrive import __main__
 from redrive.cli import main
+
+set_timer = signal.setitimer
+
+def set_on_a_busy_machine(*times):
+    set_timer(*times)
+    end = time.monotonic() + busy_seconds
+    while time.monotonic() < end:
+        pass
+    signal.setitimer = set_timer
+
+signal.setitimer = set_on_a_busy_machine
 
 class Thing: pass
 
@@ -166,14 +178,15 @@ def connect(*_, **__):
     thing = Thing()
     watch = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
     del thing
-    time.sleep(60)
+    time.sleep(10)
 
 import psycopg
 psycopg.connect = psycopg.Connection.connect = connect
+busy_seconds = float(sys.argv.pop())
 __main__.sys.exit(__main__.run())
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, "dlq", "ls"],
+        [sys.executable, "-c", program, "dlq", "ls", str(busy_seconds)],
         env=environment,
         capture_output=True,
         text=True,
