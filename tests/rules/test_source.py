@@ -49,6 +49,29 @@ def test_the_line_of_a_frame_is_kept_with_the_lines_around_it(tmp_path: Path) ->
     ]
 
 
+def test_a_cause_shows_the_lines_where_it_was_raised(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(
+        "def count(sku):\n    return {}[sku]\n\n"
+        "def book(sku):\n    try:\n        count(sku)\n"
+        "    except KeyError as error:\n        raise ValueError(sku) from error\n"
+    )
+    scope: dict[str, Any] = {"__name__": f"shop.{tmp_path.name}"}
+    exec(compile(file.read_text(), str(file), "exec"), scope)
+    with pytest.raises(ValueError, match="A7") as caught:
+        scope["book"]("A7")
+
+    failure = with_source(describe(caught.value, "order.book"), 1, ())
+
+    (cause,) = failure.detail["causes"]
+    assert list(stack_lines(cause["stack"])) == [
+        f"{file}:6 in book",
+        "  >    6  count(sku)",
+        f"{file}:2 in count",
+        "  >    2  return {}[sku]",
+    ]
+
+
 def test_the_number_of_lines_is_a_setting(tmp_path: Path) -> None:
     (none,) = frames(tmp_path, BOOK, lines=0)
     (one,) = frames(tmp_path, BOOK, lines=1)

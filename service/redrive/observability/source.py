@@ -5,7 +5,7 @@ failed. Secrets are removed from them, as from the record's other texts.
 """
 
 import linecache
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from textwrap import dedent
@@ -31,22 +31,29 @@ def with_source(failure: Failure, lines: int, secrets: Collection[str]) -> Failu
     Args:
         lines: of each frame; 0 = none.
     """
-    stack: list[dict[str, Any]] = failure.detail.get("stack", [])
-    if not lines or not stack:
+    if not lines:
         return failure
 
     left = MAX_SOURCE_BYTES
-    found: list[dict[str, Any]] = []
-    for frame in reversed(stack):
-        if frame["own"] and left > 0:
-            first, known = _around(frame["file"], frame["line"] or 0, lines)
-            source = _scrubbed(known, secrets)
-            left -= len("".join(source).encode())
-            if source and left >= 0:
-                frame = {**frame, "first_line": first, "source": source}  # noqa: PLW2901 # the same frame, with its source
-        found.append(frame)
 
-    return replace(failure, detail={**failure.detail, "stack": found[::-1]})
+    def sourced(holder: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a failure's details, or a cause of it, whose stack has its source."""
+        nonlocal left
+        found: list[dict[str, Any]] = []
+        for frame in reversed(holder.get("stack", ())):
+            if frame["own"] and left > 0:
+                first, known = _around(frame["file"], frame["line"] or 0, lines)
+                source = _scrubbed(known, secrets)
+                left -= len("".join(source).encode())
+                if source and left >= 0:
+                    frame = {**frame, "first_line": first, "source": source}  # noqa: PLW2901 # the same frame, with its source
+            found.append(frame)
+        return {**holder, "stack": found[::-1]} if found else dict(holder)
+
+    detail = sourced(failure.detail)
+    causes = [sourced(cause) for cause in detail.get("causes", ())]
+
+    return replace(failure, detail=detail | {"causes": causes} if causes else detail)
 
 
 @lru_cache(1_024)

@@ -223,6 +223,8 @@ def _stack(failure: Fields) -> Iterator[str]:
 
     for cause in failure["detail"].get("causes", []):
         yield f"  because {_error(cause, '    ')}"
+        for line in stack_lines(cause.get("stack", ())):
+            yield f"    {printable(line)}"
 
 
 def _failures(failures: Sequence[Row]) -> str:

@@ -329,7 +329,11 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
     places = {
         "stack": frames,
         "causes": [
-            {"error_class": class_name(cause), "message": _text(cause, secrets)}
+            {
+                "error_class": class_name(cause),
+                "message": _text(cause, secrets),
+                "stack": _ours(_frames(cause.__traceback__, own)),
+            }
             for cause in _causes(error)
         ],
     }
@@ -442,8 +446,7 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
 
         found.append({**place, "line": line})
 
-    ours = [frame for frame in found if frame["own"]][-MAX_OWN_FRAMES:]
-    kept = {id(frame) for frame in ours}
+    kept = {id(frame) for frame in _ours(found, MAX_OWN_FRAMES)}
     for frame in reversed(found):
         if len(kept) < MAX_FRAMES:
             kept.add(id(frame))
@@ -453,10 +456,12 @@ def _frames(trace: TracebackType | None, own: frozenset[str]) -> list[dict[str, 
 
 def _own_places(frames: Sequence[Fields]) -> list[str]:
     """Return the innermost places of the application's own code for the fingerprint."""
-    ours = [frame for frame in frames if frame["own"]]
-    innermost = ours[-OWN_FRAMES_IN_FINGERPRINT:]
+    return [f"{frame['module']}:{frame['function']}" for frame in _ours(frames)]
 
-    return [f"{frame['module']}:{frame['function']}" for frame in innermost]
+
+def _ours(frames: Sequence[Any], most: int = OWN_FRAMES_IN_FINGERPRINT) -> list[Any]:
+    """Return the innermost frames of the application's own code."""
+    return [frame for frame in frames if frame["own"]][-most:]
 
 
 @functools.lru_cache(4_096)
