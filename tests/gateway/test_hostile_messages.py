@@ -9,6 +9,9 @@ from typing import Any
 import pika.data
 import pytest
 
+from redrive.errors import SettingsError
+from redrive.extras.gateway.file import RabbitMQ
+from redrive.extras.gateway.rabbitmq import Queue
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
 from tests.gateway.broker import Broker
@@ -133,3 +136,23 @@ def test_copies_are_not_made_again(
 
     wait_for(lambda: broker.waiting("copies") == 1)
     assert broker.waiting("copies.other") == 0
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        ":99999/",
+        ":port/",
+        "/?heartbeat=often",
+        "/?ssl_options={'password': 's3cret'",
+        "/?ssl_options={'password': 's3cret'}",
+        "/?ssl_options=5",
+    ],
+)
+def test_a_url_that_does_not_parse_is_refused_without_its_password(rest: str) -> None:
+    source = RabbitMQ(url=f"amqps://ada:s3cret@localhost{rest}", queue="orders.dead")
+    with pytest.raises(SettingsError) as raised:
+        Queue(source)
+
+    assert str(raised.value).startswith("url: does not parse; write amqp://user")
+    assert raised.value.__suppress_context__  # its traceback would quote the options

@@ -212,7 +212,7 @@ def _parameters(source: RabbitMQ) -> pika.URLParameters:
     """Return the parameters of a connection; the file of a URL is read again."""
     try:
         parameters = pika.URLParameters(_url(source))
-    except (ValueError, IndexError):
+    except (IndexError, SyntaxError, TypeError, ValueError):
         msg = "url: does not parse; write amqp://user:password@host:5672/vhost"
         raise SettingsError(msg) from None
 
