@@ -1,9 +1,12 @@
 """The figures about the server, and about work that somebody has left behind."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from psycopg.sql import SQL, Identifier
 
+from redrive.jobs.standing import blockers
 from tests.factories import make_dead_letters
 from tests.postgres import Database, Server, embedded
 
@@ -42,6 +45,36 @@ def test_a_prepared_transaction_holds_vacuum_back(server: Server) -> None:
         database.rows("rollback prepared 'left'")
 
     assert found == [(None, "left", "prepared")]
+
+
+@pytest.mark.parametrize("lock", ["for update", "table"])
+def test_a_login_without_rights_names_a_prepared_transaction_that_has_locks(
+    server: Server, lock: str
+) -> None:
+    """No session has its locks, so nothing was said of them."""
+    with (
+        embedded(server.version, max_prepared_transactions="1") as own,
+        own.database() as database,
+    ):
+        holder, worker, login = (database.session() for _ in range(3))
+        worker.rows("set application_name = 'redrive worker'; set lock_timeout = '9 s'")
+        login.rows("set role redrive_worker")
+        holder.rows("begin")
+        if lock == "table":
+            holder.rows("lock redrive.lane_marks in exclusive mode")
+        holder.rows("select from redrive.lane_marks where n = 1 for update")
+        holder.rows("prepare transaction 'left'")
+        with ThreadPoolExecutor() as threads:
+            threads.submit(
+                worker.rows, "select from redrive.lane_marks where n = 1 for update"
+            )
+            found = blockers(login.conn)
+            database.rows("rollback prepared 'left'")
+
+    locked = "table lane_marks" if lock == "table" else "rows"
+    assert [blocker.text for blocker in found] == [
+        f"a prepared transaction has locked {locked}: see pg_prepared_xacts"
+    ]
 
 
 def test_the_figures_of_the_server_are_there(database: Database) -> None:

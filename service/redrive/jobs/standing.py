@@ -28,8 +28,9 @@ class Standing(NamedTuple):
 class Blocker(NamedTuple):
     """Session whose locks stop Redrive.
 
-    `seconds`: age of its transaction, None if this login may not see it. `table`: table
-    that it has locked as a whole, None if it locked rows.
+    `pid`: 0 = a prepared transaction, which has no session. `seconds`: age of its
+    transaction, None if this login may not see it. `table`: table that it has locked as a
+    whole, None if it locked rows.
     """
 
     pid: int
@@ -41,6 +42,9 @@ class Blocker(NamedTuple):
     def text(self) -> str:
         """Return a text that names the session, its lock, and the remedy."""
         table = "rows" if self.table is None else f"table {self.table}"
+        if not self.pid:
+            return f"a prepared transaction has locked {table}: see pg_prepared_xacts"
+
         since = "" if self.seconds is None else f", for {self.seconds:.0f} s"
         application = self.application or "no application name"
 
@@ -90,25 +94,26 @@ _OPEN_FOR: LiteralString = (
     "extract(epoch from clock_timestamp() - a.xact_start)::float8"
 )
 _LOCKED_TABLES: LiteralString = f"""
-    select a.pid, a.application_name as application, {_OPEN_FOR} as seconds,
-           min(c.relname) as table
+    select coalesce(l.pid, 0) as pid, coalesce(a.application_name, '') as application,
+           {_OPEN_FOR} as seconds, min(c.relname) as table
     from pg_locks l
     join pg_class c on c.oid = l.relation
     join pg_namespace n on n.oid = c.relnamespace
-    join pg_stat_activity a on a.pid = l.pid
+    join pg_database d on d.oid = l.database and d.datname = current_database()
+    left join pg_stat_activity a on a.pid = l.pid
     where l.granted and l.locktype = 'relation' and n.nspname = 'redrive'
-      and a.datname = current_database() and a.pid <> pg_backend_pid()
+      and l.pid is distinct from pg_backend_pid()
       and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-    group by a.pid, application, seconds"""
+    group by l.pid, application, seconds"""
 _LOCKED_ROWS: LiteralString = f"""
-    select distinct a.pid, a.application_name as application, {_OPEN_FOR} as seconds,
-           null as table
+    select distinct b.pid, coalesce(a.application_name, '') as application,
+           {_OPEN_FOR} as seconds, null as table
     from pg_locks l
     join pg_stat_activity w on w.pid = l.pid and w.datname = current_database()
     cross join unnest(pg_blocking_pids(l.pid)) as b(pid)
-    join pg_stat_activity a on a.pid = b.pid
+    left join pg_stat_activity a on a.pid = b.pid
     where not l.granted and w.application_name like 'redrive %'
-      and a.application_name not like 'redrive %'"""
+      and (b.pid = 0 or a.application_name not like 'redrive %')"""
 
 
 def standing(conn: Connection) -> list[Standing]:
