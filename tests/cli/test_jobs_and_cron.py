@@ -360,24 +360,6 @@ def test_scheduled_runs_are_expected_from_the_installation_on(
     assert "'dayly' is not a cron expression" in refused.err
 
 
-def test_a_broken_pipe_is_no_error(redrive: Redrive, database: Database) -> None:
-    for _ in range(3):
-        make_dead_letter(database.conn)
-    command = (
-        f"'{sys.executable}' -m redrive dlq ls --json --database-url '{database.url}'"
-    )
-    done = subprocess.run(
-        ["/bin/sh", "-c", f"{command} | head -n 1"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 1
-
-
 def test_without_a_database_setting_the_variable_is_named(redrive: Redrive) -> None:
     done = redrive("queue", "ls", REDRIVE_DATABASE_URL="")
 

@@ -134,7 +134,7 @@ def test_a_job_that_must_not_run_twice_asks_for_a_word_of_its_own(
     assert database.value("select count(*) from redrive.jobs") == redriven
 
 
-@pytest.mark.parametrize("answer", ["y", "yes", "", "2", "33"])
+@pytest.mark.parametrize("answer", ["yes", "", "33"])
 def test_anything_but_the_word_changes_nothing(
     database: Database, letters: list[int], answer: str
 ):

@@ -83,7 +83,11 @@ def test_an_error_names_what_was_typed_in_any_encoding(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", ["dlq ls", "dlq ls --json", "--help", "--version"])
-def test_a_reader_that_leaves_is_no_error(shell: Shell, command: str) -> None:
+def test_a_reader_that_leaves_is_no_error(
+    shell: Shell, database: Database, command: str
+) -> None:
+    make_dead_letter(database.conn)
+
     done = shell(f"redrive {command} | true")
 
     assert (done.stdout, done.stderr) == ("", "")

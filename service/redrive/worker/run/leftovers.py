@@ -85,11 +85,11 @@ class Leftovers:
             warnings.resetwarnings()
             warnings.filters[:] = self._filters  # pyright: ignore[reportIndexIssue] # it is a list
         if started:
-            self._end_tasks(work, started)
+            self._end_coroutines(work, started)
         if self._count_threads() != self._thread_count:
             self._name_threads(work)
 
-    def _end_tasks(self, work: Work, started: Started) -> None:
+    def _end_coroutines(self, work: Work, started: Started) -> None:
         left = [
             task
             for each in started

@@ -250,7 +250,7 @@ class Runner:
         self._end_if_done()
 
     def _turn(self) -> None:
-        """Start listed jobs while slots are free, and report those that have ended.
+        """Start listed jobs while slots are free, and report the jobs that have ended.
 
         A job that ends while it is started frees its slot for the next one. From time
         to time, the event loop has its turn before the next one.
