@@ -1,7 +1,7 @@
 """Each verb asks first, wants a reason, and is audited alike on each face.
 
 The command line, a form of the console and the JSON API render one declaration. The
-command is that of the preview.
+command is that of the preview. Agents propose some verbs, and a person makes them.
 """
 
 import shlex
@@ -12,10 +12,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from redrive.cli.main import main
+from redrive.database.connections.address import Address
 from redrive.dead_letters import triage
 from redrive.dead_letters.campaigns import store as campaigns
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.groups import store as groups
+from redrive.extras.agents.arguments import ACTIONS
+from redrive.extras.agents.desk import Budget, Desk
+from redrive.extras.proposals.store import Agent
 from redrive.verbs.registry import VERBS
 from redrive.verbs.verb import Order
 from tests.console.conftest import Site, csrf
@@ -229,3 +233,28 @@ def test_a_verb_shows_first_wants_a_reason_and_is_audited(
 
     (line, *_) = site.database.rows(lines)[len(before) :]
     assert line == ("token:olaf", sample.action, "the bank is back")
+
+
+@pytest.mark.parametrize("word", ACTIONS)
+def test_an_agent_proposes_a_verb_and_a_person_makes_it(site: Site, word: str):
+    sample = SAMPLES[word]
+    group = prepared(site, sample)["GROUP"]
+    lines = "select actor, why from redrive.audit where action = %s order by id"
+    before = site.database.rows(lines, sample.action)
+    desk = Desk(Address(site.database.url), Budget(9, 9))
+    asked = {"group": group, "action": word, "why": "they fail"}
+    told = desk.call(Agent("helper", "ada"), "propose_change", asked)
+    desk.close()
+
+    assert not told.is_error, told.text
+    number = site.database.value("select max(id) from redrive.proposals")
+    url = ("--database-url", site.database.url, "--actor", "olaf")
+    start = ("proposal", "start", str(number), *url)
+    assert main([*start]) == 0, "a preview needs no reason"
+    assert main([*start, "--yes"]) != 0, "a change needs a reason"
+    assert site.database.rows(lines, sample.action) == before
+
+    assert main([*start, "--yes", "--why", "it is right"]) == 0
+    actor, why = site.database.rows(lines, sample.action)[-1]
+    assert actor == "olaf"
+    assert why == f'proposal {number} of agent "helper" on behalf of "ada": it is right'
