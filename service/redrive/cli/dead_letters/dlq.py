@@ -3,7 +3,7 @@
 Its other commands have files of their own.
 """
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import click
 
@@ -16,36 +16,30 @@ from redrive.cli.dead_letters.imports import import_dead_letters
 from redrive.cli.dead_letters.redrive import redrive_dead_letters
 from redrive.cli.dead_letters.report import report
 from redrive.cli.dead_letters.show import show
-from redrive.cli.support.connection import database
-from redrive.cli.support.exits import NotFound
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import (
     Id,
     InOrder,
-    actor_option,
+    Run,
     conn_options,
     json_option,
     pager_option,
-    settings_options,
+    plain_run_options,
 )
-from redrive.cli.support.output import listing, no_letter
-from redrive.cli.support.verbs import Asked, verb_options
+from redrive.cli.support.output import listing
+from redrive.cli.support.verbs import Asked, orders_of, verb_options
 from redrive.database.rows import Connection
-from redrive.dead_letters import triage
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import COLUMNS, NUMBERS, find
 from redrive.rules.instants import duration
 from redrive.rules.rows import Row
 from redrive.verbs.letters import LETTERS
-
-if TYPE_CHECKING:
-    from redrive.settings import Settings
+from redrive.verbs.verb import WHY_LENGTH
 
 NARROW = tuple(column.name for column in COLUMNS if not column.is_wide)
 WIDE = (*(column.name for column in COLUMNS if column.is_wide), "time_to_dlq")
 """Columns that `dlq ls --wide` adds."""
-NOTE_LENGTH = 2000
 
 
 @click.group(cls=InOrder)
@@ -162,25 +156,21 @@ def assign(asked: Asked) -> int:
 @dlq.command()
 @click.argument("job", metavar="ID", type=Id())
 @click.argument("text")
-@actor_option
-@settings_options("actor")
-def note(job: int, text: str, settings: "Settings") -> None:
+@plain_run_options
+@json_option
+def note(job: int, text: str, run: Run) -> int:
     """Add a note to a dead letter.
 
     \b
     redrive dlq note 17 'the bank confirms an outage from 14:00 to 14:20'
     """
-    text = text.strip()[:NOTE_LENGTH]
+    text = text.strip()[:WHY_LENGTH]
     if not text:
         raise click.UsageError("the note is empty")
 
-    with database(settings) as conn:
-        is_noted = triage.note(conn, job, text, actor=settings.who())
-
-    if not is_noted:
-        raise NotFound(no_letter(job))
-
-    click.echo("noted")
+    verb = LETTERS["note"]
+    orders = orders_of(verb, run, [[("id", str(job))]])
+    return Asked(verb, orders, replace(run, why=text)).perform()
 
 
 dlq.add_command(groups.resolve)
