@@ -41,7 +41,7 @@ class Running:
     def __init__(self, place: Place, home: Path, *options: str) -> None:
         self.home = home
         self.log = home / "log"
-        command = ("-m", "redrive", "dev", "app:jobs", "--no-browser", *options)
+        command = ("-m", "redrive", "dev", "app:jobs", *options)
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *command],

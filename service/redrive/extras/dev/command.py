@@ -23,13 +23,10 @@ NO_EXTRA = "redrive dev needs more packages: pip install 'redrive[dev]'"
 @click.command()
 @click.argument("handlers", metavar="MODULE:ATTRIBUTE")
 @click.option(
-    "--no-browser", is_flag=True, help="Do not open the console in the browser."
-)
-@click.option(
     "--port", type=click.INT, help="Port of the console. [default: 9809, or a free one]"
 )
 @settings_options()
-def dev(handlers: str, no_browser: bool, port: int | None, settings: "Settings") -> int:
+def dev(handlers: str, port: int | None, settings: "Settings") -> int:
     """Run everything for local development: Postgres, worker, console.
 
     \b
@@ -55,7 +52,7 @@ def dev(handlers: str, no_browser: bool, port: int | None, settings: "Settings")
 
         try:
             parts.start_database(queues)
-            _run(parts, chosen, browser=not no_browser)
+            _run(parts, chosen)
         finally:
             parts.say("stopping")
             parts.stop()
@@ -91,10 +88,8 @@ def _prepared(home: Path) -> Path:
     return home
 
 
-def _run(parts: "Development", port: int, *, browser: bool) -> None:
+def _run(parts: "Development", port: int) -> None:
     """Start all parts, say where they are, and wait for the end."""
-    from redrive.extras.dev.development import open_browser  # noqa: PLC0415 # as above
-
     # Ctrl-C may come at any step of the start.
     if parts.stopping.is_set():
         return
@@ -106,12 +101,8 @@ def _run(parts: "Development", port: int, *, browser: bool) -> None:
     if not parts.wait_until("console", console):
         return
 
-    address = f"http://127.0.0.1:{port}"
-    parts.say(f"ready: the console is at {address}")
+    parts.say(f"ready: the console is at http://127.0.0.1:{port}")
     variables = shlex.quote(str(parts.home / "env"))
     parts.say(f"in another terminal: . {variables}; redrive enqueue KIND '{{}}'")
     parts.say("Ctrl-C ends all of it")
-    if browser:
-        open_browser(address)
-
     parts.stay()

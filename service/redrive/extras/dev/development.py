@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-import webbrowser
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -302,16 +301,3 @@ def console_port(chosen: int | None) -> int:
 
     msg = f"--port is {chosen}; another program uses this port"
     raise SettingsError(msg)
-
-
-def open_browser(url: str) -> bool:
-    """Open a page in the browser, if there is a graphical one."""
-    if sys.platform == "linux" and not any(
-        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-    ):
-        return False
-
-    with contextlib.suppress(webbrowser.Error):
-        return webbrowser.open(url)
-
-    return False
