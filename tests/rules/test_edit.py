@@ -229,3 +229,13 @@ def test_a_diff_is_unified():
         '+  "b": 3',
         " }",
     ]
+
+
+@pytest.mark.parametrize("depth", [900, 950])
+def test_a_patch_that_nests_a_payload_deeper_than_python_recurses_is_refused(
+    depth: int,
+) -> None:
+    value = "[" * depth + "]" * depth
+    patch = edit.read_patch(f'[{{"op": "add", "path": "/a", "value": {value}}}]')
+    with pytest.raises(InvalidJob, match="payload: nested deeper than 64 levels"):
+        edit.apply(patch, {})

@@ -15,7 +15,7 @@ import jsonpatch
 import msgspec
 
 from redrive.errors import InvalidJob, RedriveError
-from redrive.rules.payloads.limits import MAX_PAYLOAD_BYTES, encode_payload
+from redrive.rules.payloads.limits import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode_payload
 from redrive.rules.payloads.redact import HIDDEN, scrub
 from redrive.rules.rows import Fields
 
@@ -154,15 +154,18 @@ def apply(patch: Patch, payload: Any) -> Any:
 
     Raises:
         NotApplicable: the payload lacks a value that the patch names, or a test failed.
-        InvalidJob: copies made the payload too large.
+        InvalidJob: copies made the payload too large, or it is nested too deep.
     """
     # A copy, because the operations change it in place.
     made = _decode(_encode(payload))
-    for n, operation in enumerate(patch):
-        made = _applied(n, operation, made)
-        # A few copies of a payload into itself would exceed the memory.
-        if operation["op"] == "copy" and len(_encode(made)) > MAX_PAYLOAD_BYTES:
-            raise InvalidJob(PAYLOAD, f"more than {MAX_PAYLOAD_BYTES} bytes")
+    try:
+        for n, operation in enumerate(patch):
+            made = _applied(n, operation, made)
+            # A few copies of a payload into itself would exceed the memory.
+            if operation["op"] == "copy" and len(_encode(made)) > MAX_PAYLOAD_BYTES:
+                raise InvalidJob(PAYLOAD, f"more than {MAX_PAYLOAD_BYTES} bytes")
+    except RecursionError:
+        raise InvalidJob(PAYLOAD, f"nested deeper than {MAX_DEPTH} levels") from None
 
     return made
 
