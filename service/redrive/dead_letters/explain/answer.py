@@ -199,12 +199,9 @@ def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
     found: list[Finding] = []
 
     for look in looks:
-        is_about_content = look.fields is _is_content
         # A payload that could not be read has no content to compare.
-        if is_about_content:
-            known = list(filter(_is_read, jobs))
-        else:
-            known = jobs
+        is_about_content = look.fields is _is_content
+        known = list(filter(_is_read, jobs)) if is_about_content else jobs
         if len(known) >= MIN_JOBS:
             # The comparisons share the chance of a false finding.
             found += _explained(known, look, LEVEL / len(looks))
@@ -267,15 +264,10 @@ def _near(others: Sequence[Observed], jobs: Sequence[Observed]) -> list[Observed
     until = max(times)
 
     def distance(job: Observed) -> float:
-        too_early = since - job.at
-        too_late = job.at - until
-        return max(too_early, too_late, 0.0)
+        return max(since - job.at, job.at - until, 0.0)
 
     meanwhile = sum(distance(job) <= 0.0 for job in others)
-    most = max(NEAR, meanwhile)
-
-    nearest_first = sorted(others, key=distance)
-    return nearest_first[:most]
+    return sorted(others, key=distance)[: max(NEAR, meanwhile)]
 
 
 def _enough(bases: Iterable[Base]) -> Base | None:
@@ -330,21 +322,11 @@ def _conditions(
     jobs: Sequence[Observed], others: Sequence[Observed], knows: Callable[[str], bool]
 ) -> Iterator[Condition]:
     """Yield the conditions that enough of the jobs meet."""
-    share = math.ceil(MIN_SHARE * len(jobs))
-    least = max(2, share)
-    fields = filter(knows, _fields_of((*jobs, *others)))
+    least = max(2, math.ceil(MIN_SHARE * len(jobs)))
+    fields = {field for job in (*jobs, *others) for field in job.facts}
 
-    for field in sorted(fields):
+    for field in sorted(filter(knows, fields)):
         yield from _of_field(field, jobs, others, least)
-
-
-def _fields_of(jobs: Iterable[Observed]) -> set[str]:
-    """Return the fields that any of the jobs has."""
-    fields: set[str] = set()
-    for job in jobs:
-        fields.update(job.facts)
-
-    return fields
 
 
 def _of_field(
@@ -377,8 +359,7 @@ def _by_type(
 ) -> Iterator[Condition]:
     types = Counter(map(type_of, marks))
     their_types = set(map(type_of, others))
-    are_alike = len(types.keys() | their_types) <= 1
-    if are_alike:
+    if len(types.keys() | their_types) <= 1:
         return
 
     for type_, count in types.items():
@@ -391,8 +372,7 @@ def _by_value(field: str, marks: Iterable[Mark], least: int) -> Iterator[Conditi
     counts = Counter((type(mark), mark) for mark in marks)
 
     for (_, mark), count in counts.items():
-        is_common = count >= least
-        if is_common and is_value(mark):
+        if count >= least and is_value(mark):
             yield Condition(field, Test.EQUALS, mark)
 
 
@@ -404,14 +384,10 @@ def _by_range(
     theirs = _numbers(field, others)
     values = sorted(value for value, _ in mine)
 
-    if len(values) < least:
-        return
     # A single value is a matter of `_by_value`.
-    if values[0] == values[-1]:
+    if len(values) < least or values[0] == values[-1]:
         return
-
-    drift = max(_drift(mine), _drift(theirs))
-    if drift > DRIFT:
+    if max(_drift(mine), _drift(theirs)) > DRIFT:
         return
 
     # The widest bounds, and bounds without the outermost twentieth of the jobs.
@@ -448,27 +424,18 @@ def _drift(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _met(condition: Condition, jobs: Iterable[Observed]) -> int:
-    bits = 0
-    for n, job in enumerate(jobs):
-        if condition.holds(job.facts):
-            bits |= 1 << n
-
-    return bits
+    return sum(1 << n for n, job in enumerate(jobs) if condition.holds(job.facts))
 
 
 def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counted]:
     """Return the conditions for pairs: at least half of the jobs meet each of them."""
 
     def rank(one: _Counted) -> tuple[float, int]:
-        more = _more(one, jobs, others)
-        return -more, _ORDER[one.condition.test]
+        return -_more(one, jobs, others), _ORDER[one.condition.test]
 
     # Nothing can add to a condition that none of the other jobs meets.
     likely = [c for c in counted if c.n >= jobs / 2 and c.others]
-    likely.sort(key=rank)
-
-    best = _one_of_each(likely)
-    return best[:MAX_PAIRED]
+    return _one_of_each(sorted(likely, key=rank))[:MAX_PAIRED]
 
 
 def _more(counted: _Counted, jobs: int, others: int) -> float:
@@ -504,9 +471,7 @@ class _Trial(NamedTuple):
         base_n = _in_all(c.others for c in counted)
         gap = n / self.jobs - base_n / others
 
-        if n < MIN_SHARE * self.jobs:
-            return None
-        if gap < MIN_GAP:
+        if n < MIN_SHARE * self.jobs or gap < MIN_GAP:
             return None
 
         # Bonferroni: the chance of any false finding among all tries.
@@ -538,11 +503,8 @@ class _Trial(NamedTuple):
 
     def are_better_together(self, one: _Counted, other: _Counted) -> bool:
         """Return True if the conditions have two fields and each adds to the other."""
-        has_one_field = one.condition.field == other.condition.field
-        if has_one_field:
-            return False
-
-        return self.adds(one, other) and self.adds(other, one)
+        has_two_fields = one.condition.field != other.condition.field
+        return has_two_fields and self.adds(one, other) and self.adds(other, one)
 
     def adds(self, one: _Counted, other: _Counted) -> bool:
         """Return True if `one` still separates the jobs that meet `other`."""

@@ -6,6 +6,7 @@ set (Woolf 1957; Sokal and Rohlf, Biometry, 17.2).
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from operator import mul
 
@@ -55,11 +56,7 @@ def fisher(n: int, of: int, base_n: int, base_of: int) -> float:
 
 def _log_choose(n: int, k: int) -> float:
     # The logarithms of three factorials.
-    of_all = math.lgamma(n + 1)
-    of_chosen = math.lgamma(k + 1)
-    of_others = math.lgamma(n - k + 1)
-
-    return of_all - of_chosen - of_others
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -81,18 +78,9 @@ def _deviations(values: Sequence[float]) -> list[float]:
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """Return the rank of each value; equal values get their mean rank."""
-    means: dict[float, float] = {}
-    for value, places in _places(values).items():
-        total = sum(places)
-        means[value] = total / len(places)
-
-    return [means[value] for value in values]
-
-
-def _places(values: Sequence[float]) -> dict[float, list[int]]:
-    """Return the places of each value in the sorted values, from 1."""
-    places: dict[float, list[int]] = {}
+    places: dict[float, list[int]] = defaultdict(list)
     for place, value in enumerate(sorted(values), 1):
-        places.setdefault(value, []).append(place)
+        places[value].append(place)
 
-    return places
+    means = {value: sum(of) / len(of) for value, of in places.items()}
+    return [means[value] for value in values]
