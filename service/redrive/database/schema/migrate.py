@@ -97,9 +97,7 @@ class Migration:
         Its version is that of the newest migration it knows.
         """
         found = re.search(r"^-- serves: (\d+)$", self.text, re.MULTILINE)
-        if found:
-            return int(found[1])
-        return self.version
+        return int(found[1]) if found else self.version
 
     @property
     def is_concurrent(self) -> bool:
@@ -190,9 +188,7 @@ def _checksum(*, with_roles: bool) -> str:
     everything = "".join(functions().values()) + roles
     digest = hashlib.sha256(everything.encode()).hexdigest()
 
-    if with_roles:
-        return digest + "+roles"
-    return digest
+    return digest + "+roles" if with_roles else digest
 
 
 def _is_installed(conn: Connection) -> bool:
@@ -230,7 +226,7 @@ def require(conn: Connection) -> None:
         SchemaError: the schema is missing, too old or too new; the text says what to
             do.
     """
-    _refuse_unreleased(conn)
+    _refuse_unfit_schema(conn)
     found = installed(conn)
     if found == 0:
         msg = "the database has no redrive schema; run: redrive migrate"
@@ -241,26 +237,12 @@ def require(conn: Connection) -> None:
         msg = f"the schema has version {found} {needed}"
         raise SchemaError(msg)
 
-    if found > latest() and not _serves_us(conn):
-        raise SchemaTooNew(_too_new(found))
-
     # A run records the functions at its end.
     if not value(
         conn, "select functions from redrive.migrations where version = %s", latest()
     ):
         msg = f"the migration to version {latest()} has not ended; run: redrive migrate"
         raise SchemaError(msg)
-
-
-def _serves_us(conn: Connection) -> bool:
-    """Return True if a newer schema serves programs of this version."""
-    newer = "select max(serves) from redrive.migrations where version > %s"
-    return int(value(conn, newer, latest())) <= latest()
-
-
-def _too_new(found: int) -> str:
-    known = f"and this program knows only {latest()}; run a newer redrive"
-    return f"the schema has version {found} {known}"
 
 
 def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
@@ -677,8 +659,14 @@ def _refuse_unreleased(conn: Connection) -> None:
 def _refuse_unfit_schema(conn: Connection) -> None:
     _refuse_unreleased(conn)
     found = installed(conn)
-    if found > latest() and not _serves_us(conn):
-        raise SchemaError(_too_new(found))
+    if found <= latest():
+        return
+
+    newer = "select max(serves) from redrive.migrations where version > %s"
+    if int(value(conn, newer, latest())) > latest():
+        known = f"and this program knows only {latest()}; run a newer redrive"
+        msg = f"the schema has version {found} {known}"
+        raise SchemaTooNew(msg)
 
 
 def _refuse_unfit_server(conn: Connection) -> None:
