@@ -343,7 +343,11 @@ def test_the_api_shows_first_and_does_with_yes(site: Site):
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"[]", b'{"why": 1}', b'{"whyy": "x"}', b"\xff", b'{"rate": "fast"}']
+    "body",
+    [
+        *(b"{", b"[]", b'{"why": 1}', b'{"whyy": "x"}', b"\xff", b'{"rate": "fast"}'),
+        b'{"why": "x", "why": "y"}',
+    ],
 )
 def test_a_body_that_is_none_is_refused(site: Site, body: bytes):
     headers = {"content-type": "application/json"}

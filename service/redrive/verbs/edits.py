@@ -148,7 +148,7 @@ def _patch(order: Order, found: Look) -> Patch | None:
     # The user has edited the redacted text. Compared with that text, a secret that they
     # left alone is no difference, so the patch does not replace it.
     (shown,) = found.sample.redacted([found.sample.payload])
-    return rules.difference(shown, rules.decode(text))
+    return rules.difference(shown, rules.decode_typed(text))
 
 
 def _seen(conn: Connection, chosen: Filter, patch: Patch, order: Order) -> Preview:

@@ -114,7 +114,7 @@ def _patch_from_editor(letter: Letter, checked_by: Handlers) -> Patch:
         text = click.edit(text, extension=".json", require_save=False) or ""
         try:
             # The difference to what was shown leaves redacted values as they are.
-            patch = rules.difference(shown, rules.decode(text))
+            patch = rules.difference(shown, rules.decode_typed(text))
             edits.edited(letter, patch, checked_by)
         except (InvalidJob, NotApplicable) as error:
             if not _again(error):

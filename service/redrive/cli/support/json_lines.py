@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from redrive.errors import InvalidJob
+from redrive.rules.payloads.limits import check_keys
 from redrive.rules.rows import Row
 
 
@@ -15,14 +16,17 @@ def read_json(path: str, text: str | bytes) -> Any:
     """Read a JSON value.
 
     Raises:
-        InvalidJob: the text is not JSON; the error names `path`.
+        InvalidJob: the text is not JSON, or has a key twice; the error names `path`.
     """
     try:
-        return msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
+        check_keys(path, text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidJob(path, f"is not valid JSON: {error}") from None
     except RecursionError:
         raise InvalidJob(path, "nested deeper than 64 levels") from None
+
+    return value
 
 
 def read_object(path: str, text: bytes) -> Row:

@@ -15,7 +15,12 @@ import jsonpatch
 import msgspec
 
 from redrive.errors import InvalidJob, RedriveError
-from redrive.rules.payloads.limits import MAX_DEPTH, MAX_PAYLOAD_BYTES, encode_payload
+from redrive.rules.payloads.limits import (
+    MAX_DEPTH,
+    MAX_PAYLOAD_BYTES,
+    check_keys,
+    encode_payload,
+)
 from redrive.rules.payloads.redact import HIDDEN, scrub
 from redrive.rules.rows import Fields
 
@@ -59,6 +64,17 @@ def decode(text: str | bytes) -> Any:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidJob(PAYLOAD, f"is not valid JSON: {error}") from None
+
+
+def decode_typed(text: str) -> Any:
+    """Read a payload that somebody typed.
+
+    Raises:
+        InvalidJob: as `decode`, or an object has a key twice.
+    """
+    payload = decode(text)
+    check_keys(PAYLOAD, text)
+    return payload
 
 
 def encode(payload: Any) -> str:
@@ -109,9 +125,12 @@ def read_patch(text: str) -> Patch:
 
 def _decoded(text: str) -> Any:
     try:
-        return _decode(text)
+        patch = _decode(text)
+        check_keys(PATCH, text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidJob(PATCH, f"is not valid JSON: {error}") from None
+
+    return patch
 
 
 def _check(where: str, operation: Any) -> None:

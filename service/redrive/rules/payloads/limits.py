@@ -6,6 +6,7 @@ at 9,998 on 3.13, and silently reads 1e400 as infinity.
 """
 
 import functools
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +60,29 @@ def check_name(field: str, value: object) -> str:
 @functools.lru_cache(1_024)
 def _is_name(text: str) -> bool:
     return NAME.match(text) is not None
+
+
+def check_keys(path: str, text: str | bytes) -> None:
+    """Check that no object of a valid JSON text has a key twice.
+
+    Raises:
+        InvalidJob: one has, or the text is nested too deeply. The error names `path`.
+    """
+
+    def check(members: list[tuple[str, Any]]) -> None:
+        seen = set[str]()
+        for key, _ in members:
+            if key in seen:
+                raise InvalidJob(
+                    path, f"has the key {key[:MAX_KEY_CHARACTERS]!r} twice"
+                )
+            seen.add(key)
+
+    # Numbers stay texts, because Python refuses to read long ones.
+    try:
+        json.loads(text, object_pairs_hook=check, parse_int=str, parse_float=str)
+    except RecursionError:
+        raise InvalidJob(path, "nested deeper than 64 levels") from None
 
 
 def check_text(field: str, value: object) -> str | None:

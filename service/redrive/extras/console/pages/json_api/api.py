@@ -51,6 +51,7 @@ from redrive.observability.series import each_point, now_of, shortest
 from redrive.observability.series import listed as listed_point
 from redrive.rules.marks import mark_row
 from redrive.rules.payloads.escape import escaped
+from redrive.rules.payloads.limits import check_keys
 from redrive.rules.rows import Row
 from redrive.verbs import edits
 from redrive.verbs.query import (
@@ -416,6 +417,7 @@ async def _body(request: Request, fields: type[msgspec.Struct]) -> Mapping[str, 
     try:
         # A preview needs no body.
         found = msgspec.json.decode(raw or b"{}", type=fields)
+        check_keys("the body", raw or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"the body is invalid: {error}") from None
 
