@@ -5,11 +5,11 @@ the report is shown. The tables hold no messages of failures and no payloads.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from itertools import islice, starmap
+from itertools import islice
 from operator import itemgetter
 
 from redrive.rules.cells import id_in_cell
@@ -58,28 +58,16 @@ class Review:
 
 def redrives(campaigns: Sequence[Fields]) -> Row:
     """Add up the results of campaigns; `success_rate` is a share of the ended jobs."""
-    redriven = _sum(campaigns, "redriven")
-    succeeded = _sum(campaigns, "succeeded")
-    dead_again = _sum(campaigns, "dead_again")
-    cancelled = _sum(campaigns, "cancelled")
-    ended = succeeded + dead_again
-    in_flight = redriven - ended - cancelled
+    names = ("redriven", "succeeded", "dead_again", "cancelled")
+    sums = {name: _sum(campaigns, name) for name in names}
+    ended = sums["succeeded"] + sums["dead_again"]
 
     return {
         "campaigns": len(campaigns),
-        "redriven": redriven,
-        "succeeded": succeeded,
-        "dead_again": dead_again,
-        "cancelled": cancelled,
-        "in_flight": max(in_flight, 0),
-        "success_rate": _share(succeeded, ended),
+        **sums,
+        "in_flight": max(sums["redriven"] - ended - sums["cancelled"], 0),
+        "success_rate": sums["succeeded"] / ended if ended else None,
     }
-
-
-def _share(part: int, whole: int) -> float | None:
-    if not whole:
-        return None
-    return part / whole
 
 
 def _sum(rows: Iterable[Fields], name: str) -> int:
@@ -88,28 +76,19 @@ def _sum(rows: Iterable[Fields], name: str) -> int:
 
 def owners(pairs: Iterable[Fields]) -> list[Row]:
     """Add up the open dead letters of each owner, the most first; None has no owner."""
-    by_owner = _by_owner(pairs)
-    found = starmap(_of_owner, by_owner.items())
-    return sorted(found, key=itemgetter("open"), reverse=True)
-
-
-def _by_owner(pairs: Iterable[Fields]) -> dict[str | None, list[Fields]]:
-    found: dict[str | None, list[Fields]] = defaultdict(list)
+    by_owner: dict[str | None, list[Fields]] = defaultdict(list)
     for pair in pairs:
-        owner = pair["owner"]
-        found[owner].append(pair)
+        by_owner[pair["owner"]].append(pair)
 
-    return found
-
-
-def _of_owner(owner: str | None, pairs: Sequence[Fields]) -> Row:
-    return {"owner": owner, "open": _sum(pairs, "open"), "oldest": _oldest(pairs)}
-
-
-def _oldest(pairs: Iterable[Fields]) -> datetime | None:
-    oldest = map(itemgetter("oldest"), pairs)
-    known = (at for at in oldest if at is not None)
-    return min(known, default=None)
+    found: list[Row] = [
+        {
+            "owner": owner,
+            "open": _sum(own, "open"),
+            "oldest": min((p["oldest"] for p in own if p["oldest"]), default=None),
+        }
+        for owner, own in by_owner.items()
+    ]
+    return sorted(found, key=itemgetter("open"), reverse=True)
 
 
 def growing(groups: Iterable[Fields]) -> list[Fields]:
@@ -148,15 +127,22 @@ def unanswered(cell: str) -> Review:
 
 
 def _headlines(found: Fields) -> Iterator[str]:
-    is_open = _sum(found["open"], "open")
-    yield f"{is_open:,} open."
+    yield f"{_sum(found['open'], 'open'):,} open."
     yield from _failing(found["failing"])
-    yield _deaths(found)
+
+    at_least = "at least " if found["is_more"] else ""
+    before = f"{at_least}{found['before']:,} in the period before"
+    yield f"{at_least}{found['new']:,} new; {before}."
     yield _new_groups(found["groups"])
     yield _redriven(found["redrives"])
+
     times = found["time_to_dlq"]
     if times["measured"]:
-        yield _times(times)
+        median, p90, longest = (
+            duration(times[n]) for n in ("median", "p90", "longest")
+        )
+        most = f"90 % within {p90}, longest {longest}"
+        yield f"Time to DLQ: median {median}, {most}."
 
 
 def _failing(causes: Sequence[Fields]) -> Iterator[str]:
@@ -171,68 +157,31 @@ def _failing(causes: Sequence[Fields]) -> Iterator[str]:
 
 def _new_groups(groups: Sequence[Fields]) -> str:
     new = sum(group["is_new"] for group in groups)
-    if new == 1:
-        noun = "group"
-    else:
-        noun = "groups"
-
     # The list of groups ends at this number.
-    if len(groups) >= MOST_GROUPS:
-        return f"at least {new} new {noun}."
-    return f"{new} new {noun}."
-
-
-def _deaths(found: Fields) -> str:
-    text = _DEATHS.format_map(found)
-    if not found["is_more"]:
-        return text
-
-    return _AT_LEAST.format_map(found)
-
-
-_DEATHS = "{new:,} new; {before:,} in the period before."
-_AT_LEAST = "at least {new:,} new; at least {before:,} in the period before."
+    at_least = "at least " if len(groups) >= MOST_GROUPS else ""
+    return f"{at_least}{new} new {'group' if new == 1 else 'groups'}."
 
 
 def _redriven(sums: Fields) -> str:
     if not sums["redriven"]:
         return "Nothing was redriven."
 
-    text = _SUMS.format_map(sums)
+    text = (
+        "{redriven:,} redriven: {succeeded:,} succeeded, {dead_again:,} died again,"
+        " {in_flight:,} in flight"
+    ).format_map(sums)
     rate = sums["success_rate"]
-    if rate is None:
-        return f"{text}."
-
-    return f"{text}, success rate {rate:.0%}."
-
-
-_SUMS = (
-    "{redriven:,} redriven: {succeeded:,} succeeded, {dead_again:,} died again,"
-    " {in_flight:,} in flight"
-)
-
-
-def _times(found: Fields) -> str:
-    names = ("median", "p90", "longest")
-    shown = {name: duration(found[name]) for name in names}
-    return _TIMES.format_map(shown)
-
-
-_TIMES = "Time to DLQ: median {median}, 90 % within {p90}, longest {longest}."
+    return f"{text}." if rate is None else f"{text}, success rate {rate:.0%}."
 
 
 def _sections(found: Fields, now: datetime, cell: str | None) -> Iterator[Section]:
+    groups = found["groups"]
     yield _of_owners(found["owners"], now)
-    yield from _of_all_groups(found["groups"], now)
+    yield _of_groups("Largest groups", _with_jobs(groups), now)
+    yield _of_groups("New groups", filter(itemgetter("is_new"), groups), now)
+    yield _of_groups("Growing groups", growing(groups), now)
     yield _of_oldest(found["oldest"], now, cell)
     yield _of_campaigns(found["campaigns"], now, cell)
-
-
-def _of_all_groups(groups: Sequence[Fields], now: datetime) -> Iterator[Section]:
-    is_new = filter(itemgetter("is_new"), groups)
-    yield _of_groups("Largest groups", _with_jobs(groups), now)
-    yield _of_groups("New groups", is_new, now)
-    yield _of_groups("Growing groups", growing(groups), now)
 
 
 def _with_jobs(groups: Iterable[Fields]) -> Iterator[Fields]:
@@ -258,99 +207,78 @@ def _owner(row: Fields) -> str:
 
 
 def _of_oldest(found: Iterable[Fields], now: datetime, cell: str | None) -> Section:
-    rows = [_old(row, now, cell) for row in found]
     return Section(
-        title="Oldest", columns=_OLD_COLUMNS, rows=rows, right=frozenset({"id"})
-    )
-
-
-_OLD_COLUMNS = ("id", "queue", "kind", "error", "owner", "died")
-
-
-def _old(row: Fields, now: datetime, cell: str | None) -> Sequence[str]:
-    return (
-        id_in_cell(row["id"], cell),
-        row["queue"],
-        row["kind"],
-        row["error_class"],
-        _owner(row),
-        _age(row["died_at"], now),
+        title="Oldest",
+        columns=("id", "queue", "kind", "error", "owner", "died"),
+        rows=[
+            (
+                id_in_cell(row["id"], cell),
+                row["queue"],
+                row["kind"],
+                row["error_class"],
+                _owner(row),
+                _age(row["died_at"], now),
+            )
+            for row in found
+        ],
+        right=frozenset({"id"}),
     )
 
 
 def _of_groups(title: str, groups: Iterable[Fields], now: datetime) -> Section:
-    shown = islice(groups, MOST)
-    rows = [_of_group(group, now) for group in shown]
-    return Section(title=title, columns=_GROUP_COLUMNS, rows=rows, right=_GROUP_COUNTS)
-
-
-_GROUP_COUNTS = frozenset({"failing", "open", "new", "before"})
-
-
-_GROUP_COLUMNS = (
-    *("group", "failing", "open", "new", "before"),
-    *("queue", "kind", "category", "error", "owner", "first seen"),
-)
-
-
-def _of_group(group: Fields, now: datetime) -> Sequence[str]:
-    return (
-        group["group"][:GROUP_LENGTH],
-        f"{group['failing']:,}",
-        f"{group['open']:,}",
-        f"{group['new']:,}",
-        f"{group['before']:,}",
-        group["queue"] or "",
-        group["kind"],
-        group["category"],
-        group["error_class"],
-        _owner(group),
-        _age(group["first_seen"], now),
+    counts = ("failing", "open", "new", "before")
+    about = ("queue", "kind", "category", "error", "owner", "first seen")
+    return Section(
+        title=title,
+        columns=("group", *counts, *about),
+        rows=[
+            (
+                group["group"][:GROUP_LENGTH],
+                *(f"{group[name]:,}" for name in counts),
+                group["queue"] or "",
+                group["kind"],
+                group["category"],
+                group["error_class"],
+                _owner(group),
+                _age(group["first_seen"], now),
+            )
+            for group in islice(groups, MOST)
+        ],
+        right=frozenset(counts),
     )
 
 
 def _of_campaigns(found: Sequence[Fields], now: datetime, cell: str | None) -> Section:
     counts = ("redriven", "succeeded", "dead again")
-    columns = ("campaign", "state", "by", "started", *counts, "why")
-    right = frozenset({"campaign", *counts})
-    rows = [_campaign(row, now, cell) for row in found[:MOST]]
-
-    return Section(title="Redrives", columns=columns, rows=rows, right=right)
-
-
-def _campaign(row: Fields, now: datetime, cell: str | None) -> Sequence[str]:
-    return (
-        id_in_cell(row["campaign"], cell),
-        row["state"],
-        row["actor"],
-        _age(row["started_at"], now),
-        f"{row['redriven']:,}",
-        f"{row['succeeded']:,}",
-        f"{row['dead_again']:,}",
-        row["why"] or "",
+    return Section(
+        title="Redrives",
+        columns=("campaign", "state", "by", "started", *counts, "why"),
+        rows=[
+            (
+                id_in_cell(row["campaign"], cell),
+                row["state"],
+                row["actor"],
+                _age(row["started_at"], now),
+                f"{row['redriven']:,}",
+                f"{row['succeeded']:,}",
+                f"{row['dead_again']:,}",
+                row["why"] or "",
+            )
+            for row in found[:MOST]
+        ],
+        right=frozenset({"campaign", *counts}),
     )
 
 
 def _age(at: datetime | None, now: datetime) -> str:
-    if at is None:
-        return ""
-
-    age = ago(at, now)
-    return f"{age} ago"
+    return "" if at is None else f"{ago(at, now)} ago"
 
 
 def _commands(groups: Iterable[Fields], cell: str | None) -> Iterator[tuple[str, str]]:
     """Yield what to type next about each of the largest groups."""
-    if cell:
-        in_cell = f" --cell {cell}"
-    else:
-        in_cell = ""
-
-    largest = islice(_with_jobs(groups), MOST)
-    for group in largest:
-        what = f"{group['kind']}: {group['error_class']}"
-        words = _next_command(group)
-        yield what, words + in_cell
+    in_cell = f" --cell {cell}" if cell else ""
+    for group in islice(_with_jobs(groups), MOST):
+        yield f"{group['kind']}: {group['error_class']}", _next_command(group) + in_cell
 
 
 def _next_command(group: Fields) -> str:
@@ -372,79 +300,44 @@ NEXT = "What to do next"
 
 def text(review: Review) -> str:
     """Return a review as plain text with aligned columns."""
-    headlines = "\n".join(review.headlines)
-    tables = map(_titled, review.sections)
-    parts = [review.title, headlines, *tables]
-
+    parts = [review.title, "\n".join(review.headlines), *map(_aligned, review.sections)]
     if review.commands:
-        lines = starmap(_commented, review.commands)
-        commands = "\n".join(lines)
-        parts.append(f"{NEXT}\n{commands}")
+        lines = [f"  {words}   # {escaped(what)}" for what, words in review.commands]
+        parts.append("\n".join([NEXT, *lines]))
 
     return "\n\n".join(parts) + "\n"
 
 
-def _commented(what: str, words: str) -> str:
-    comment = escaped(what)
-    return f"  {words}   # {comment}"
-
-
-def _titled(section: Section) -> str:
-    rows = _aligned(section)
-    return f"{section.title}\n{rows}"
-
-
 def _aligned(section: Section) -> str:
-    """Return the rows with columns of equal width, indented."""
+    """Return a table below its title, indented, with columns of equal width."""
     if not section.rows:
-        return f"  {section.empty}"
+        return f"{section.title}\n  {section.empty}"
 
-    rows = zip(*_padded_columns(section), strict=True)
-    return "\n".join(map(_indented, rows))
+    cells = [
+        section.columns,
+        *([escaped(cell) for cell in row] for row in section.rows),
+    ]
+    padded: list[list[str]] = []
+    for column in zip(*cells, strict=True):
+        width = max(map(len, column))
+        fit = str.rjust if column[0] in section.right else str.ljust
+        padded.append([fit(cell, width) for cell in column])
 
-
-def _padded_columns(section: Section) -> Iterator[list[str]]:
-    """Yield the cells of each column below its title, in its width."""
-    for place, name in enumerate(section.columns):
-        cells = map(itemgetter(place), section.rows)
-        yield _padded(name, cells, section.right)
-
-
-def _indented(cells: Iterable[str]) -> str:
-    line = "  ".join(cells)
-    return f"  {line}".rstrip()
-
-
-def _padded(name: str, cells: Iterable[str], right: Container[str]) -> list[str]:
-    """Return the title and the cells of a column in its width."""
-    shown = [name, *map(escaped, cells)]
-    width = max(map(len, shown))
-    if name in right:
-        return [cell.rjust(width) for cell in shown]
-
-    return [cell.ljust(width) for cell in shown]
+    lines = [("  " + "  ".join(row)).rstrip() for row in zip(*padded, strict=True)]
+    return "\n".join([section.title, *lines])
 
 
 def markdown(review: Review) -> str:
     """Return a review as Markdown."""
-    title = f"# {review.title}"
-    parts = [title, _listed(review.headlines)]
-
+    parts = [f"# {review.title}", _listed(review.headlines)]
     for section in review.sections:
-        title = f"## {section.title}"
-        parts += [title, _table(section)]
+        parts += [f"## {section.title}", _table(section)]
 
     if review.commands:
-        lines = starmap(_code_line, review.commands)
+        lines = [f"{_code(what)}: {_code(words)}" for what, words in review.commands]
         parts += [f"## {NEXT}", _listed(lines)]
 
     return "\n\n".join(parts) + "\n"
-
-
-def _code_line(what: str, words: str) -> str:
-    reason = _code(what)
-    command = _code(words)
-    return f"{reason}: {command}"
 
 
 def _listed(lines: Iterable[str], mark: str = "-") -> str:
@@ -455,22 +348,11 @@ def _table(section: Section) -> str:
     if not section.rows:
         return section.empty
 
-    rules = [_rule(name, section.right) for name in section.columns]
+    rules = ["---:" if name in section.right else "---" for name in section.columns]
     rows = [map(_code, row) for row in section.rows]
-    lines = [section.columns, rules, *rows]
-
-    return "\n".join(map(_row, lines))
-
-
-def _rule(name: str, right: Container[str]) -> str:
-    if name in right:
-        return "---:"
-    return "---"
-
-
-def _row(cells: Iterable[str]) -> str:
-    inner = " | ".join(cells)
-    return f"| {inner} |"
+    return "\n".join(
+        f"| {' | '.join(row)} |" for row in [section.columns, rules, *rows]
+    )
 
 
 def _code(cell: str) -> str:
@@ -479,9 +361,7 @@ def _code(cell: str) -> str:
         return ""
 
     # A backslash does not escape a backtick inside a code span.
-    without_backtick = escaped(cell).replace("`", "'")
-    safe = without_backtick.replace("|", "/")
-
+    safe = escaped(cell).replace("`", "'").replace("|", "/")
     return f"`{safe}`"
 
 
@@ -494,25 +374,11 @@ def slack(reviews: Iterable[Review]) -> str:
 
 
 def _slack_part(review: Review) -> str:
-    title = _slack_escaped(review.title)
-    headlines = _listed(review.headlines, "•")
-    tables = _fenced(review)
-    fence = f"\n```{tables}```" if tables else ""
+    # The first tables and commands, without backticks, which would end the fence.
+    tables = map(_aligned, review.sections[:2])
+    commands = "\n".join(words for _, words in review.commands[:3])
+    fenced = "\n\n".join([*tables, commands]).rstrip().replace("`", "'")
+    fence = f"\n```{escape(fenced, quote=False)}```" if fenced else ""
 
-    return f"*{title}*\n{headlines}{fence}"
-
-
-def _fenced(review: Review) -> str:
-    """Return the first tables and commands, without backticks that end the fence."""
-    tables = map(_titled, review.sections[:2])
-    first = review.commands[:3]
-    commands = "\n".join(words for _, words in first)
-
-    text = "\n\n".join([*tables, commands])
-    safe = text.rstrip().replace("`", "'")
-
-    return _slack_escaped(safe)
-
-
-def _slack_escaped(value: str) -> str:
-    return escape(value, quote=False)
+    title = escape(review.title, quote=False)
+    return f"*{title}*\n{_listed(review.headlines, '•')}{fence}"

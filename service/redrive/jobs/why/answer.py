@@ -4,12 +4,13 @@ A new reason is a `Code`, the fact that it needs in `facts.py` beside this file,
 answer here. Lists, pages, and the table of docs/jobs.md take it from here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
+from redrive.rules.brief import counted
 from redrive.rules.concurrency import of_rate
 from redrive.rules.instants import ago, clock, span
 
@@ -321,7 +322,7 @@ def _unordered(job: Waiting, run_at: datetime, around: Around) -> Why:
     return (
         _paused(job.queue, around)
         or _without_worker(job, around)
-        or _behind_breaker(breaker, around.now)
+        or (breaker and Why(Code.BREAKER_OPEN, _open(breaker, around.now)))
         or _not_asked(job.queue, able, around.now)
         or _due(job, run_at, able, around.now)
     )
@@ -360,21 +361,15 @@ def _limited(line: Line, job: Waiting, around: Around) -> Why:
 
 def _use(line: Line) -> str:
     """Say what the limit does at the moment, and the job's place in line."""
-    place = _place_in_line(line.place)
+    # Counting stops at MOST_AHEAD, so the true place may be a later one.
+    or_later = " or later" if line.place > MOST_AHEAD else ""
+    place = f"it is the {_nth(line.place)}{or_later} in line"
     if line.concurrency is not None and line.used >= line.concurrency:
         return f"holds {line.used} of {line.concurrency}; {place}"
     if line.rate is not None:
         return f"lets {of_rate(line.rate)} begin; {place}"
 
     return f"has room; {place}, and will be woken within seconds"
-
-
-def _place_in_line(place: int) -> str:
-    # Counting stops there, so the true place may be a later one.
-    if place > MOST_AHEAD:
-        return f"it is the {_nth(place)} or later in line"
-
-    return f"it is the {_nth(place)} in line"
 
 
 def _behind(job: Waiting, now: datetime) -> Why:
@@ -424,19 +419,11 @@ def _breaker(job: Waiting, around: Around) -> Breaker | None:
 
 def _is_put_off(job: Waiting, breaker: Breaker, now: datetime) -> bool:
     """Return True if the job was released until soon after a breaker may close."""
-    if not job.was_given_back:
-        return False
-    if job.run_at is None:
+    if not job.was_given_back or job.run_at is None:
         return False
 
     closes_at = max(breaker.open_until or now, now)
     return job.run_at <= closes_at + timedelta(seconds=PUT_OFF_SECONDS)
-
-
-def _behind_breaker(breaker: Breaker | None, now: datetime) -> Why | None:
-    if breaker is None:
-        return None
-    return Why(Code.BREAKER_OPEN, _open(breaker, now))
 
 
 def _open(breaker: Breaker, now: datetime) -> str:
@@ -464,11 +451,7 @@ def _of_held_group(job: Waiting, now: datetime) -> Why:
 
 def _later(job: Waiting, run_at: datetime, around: Around) -> Why:
     now = around.now
-    if job.state == "retrying":
-        code = Code.RETRYING
-    else:
-        code = Code.SCHEDULED
-
+    code = Code.RETRYING if job.state == "retrying" else Code.SCHEDULED
     text = f"it is due in {ago(run_at, now)}, at {clock(run_at, now)}"
     if code is Code.RETRYING and job.failed:
         text += f"; its last attempt failed: {job.failed}"
@@ -491,68 +474,39 @@ def _paused(queue: str, around: Around) -> Why | None:
     return Why(Code.QUEUE_PAUSED, text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Coverage:
-    """Live workers that could run a job if their queues or kinds were others.
-
-    `queues`: the queues of workers that handle its kind. `kinds`: the kinds of workers
-    that serve its queue. `is_served`: True if any worker serves its queue.
-    """
-
-    queues: Sequence[str]
-    kinds: Sequence[str]
-    is_served: bool
-
-
-def _coverage(job: Waiting, workers: Sequence[Worker]) -> _Coverage:
-    queues: set[str] = set()
-    kinds: set[str] = set()
-    is_served = False
-
-    for worker in workers:
-        if worker.handles(job.kind):
-            queues.update(worker.queues or ())
-        if worker.serves(job.queue):
-            kinds.update(worker.kinds or ())
-            is_served = True
-
-    return _Coverage(queues=sorted(queues), kinds=sorted(kinds), is_served=is_served)
-
-
 def _without_worker(job: Waiting, around: Around) -> Why | None:
     """Explain that no live worker can run the job; None if one can."""
     if any(_may_run(worker, job) for worker in around.workers):
         return None
 
-    coverage = _coverage(job, around.workers)
-    has_worker = coverage.is_served or coverage.queues
-    if has_worker:
-        text = _not_covered(job, coverage)
-        return Why(Code.NO_WORKER, text)
+    able = [worker for worker in around.workers if worker.handles(job.kind)]
+    serving = [worker for worker in around.workers if worker.serves(job.queue)]
+    queues = _all_of(worker.queues for worker in able)
+    kinds = _all_of(worker.kinds for worker in serving)
+    if not serving and not queues:
+        gone = [worker for worker in around.gone if _may_run(worker, job)]
+        return _nobody(job.queue, gone, around)
 
-    gone = [worker for worker in around.gone if _may_run(worker, job)]
-    return _nobody(job.queue, gone, around)
-
-
-def _not_covered(job: Waiting, coverage: _Coverage) -> str:
     text = f"no live worker handles {job.kind} on queue {job.queue}"
-    if coverage.queues:
-        text += f"; workers for it serve: {_some(coverage.queues)}"
-    if coverage.kinds:
-        text += f"; workers of this queue handle: {_some(coverage.kinds)}"
+    if queues:
+        text += f"; workers for it serve: {_some(queues)}"
+    if kinds:
+        text += f"; workers of this queue handle: {_some(kinds)}"
 
-    return text
+    return Why(Code.NO_WORKER, text)
+
+
+def _all_of(lists: Iterable[Sequence[str] | None]) -> list[str]:
+    """Return each name of the lists once, sorted."""
+    return sorted({name for names in lists for name in names or ()})
 
 
 def _nobody(queue: str, gone: Sequence[Worker], around: Around) -> Why:
     """Explain that no worker serves the queue; name silent workers that would."""
     text = f"no live worker serves queue {queue}"
-    served: set[str] = set()
-    for worker in around.workers:
-        served.update(worker.queues or ())
-
+    served = _all_of(worker.queues for worker in around.workers)
     if served:
-        text += f"; the live ones serve: {_some(sorted(served))}"
+        text += f"; the live ones serve: {_some(served)}"
 
     return Why(Code.NOT_POLLED, text + _last_seen(gone, around))
 
@@ -573,11 +527,12 @@ def _last_seen(gone: Sequence[Worker], around: Around) -> str:
 
 def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | None:
     """Explain that all workers that could run the job are alive but do not claim."""
-    last_claim = _last_claim(workers)
-    if last_claim is None:
+    asked = [worker.asked for worker in workers if worker.asked is not None]
+    # A worker that does not report its claims may still claim.
+    if len(asked) < len(workers) or not asked:
         return None
 
-    quiet = (now - last_claim).total_seconds()
+    quiet = (now - max(asked)).total_seconds()
     if quiet < QUIET_SECONDS:
         return None
 
@@ -585,23 +540,12 @@ def _not_asked(queue: str, workers: Sequence[Worker], now: datetime) -> Why | No
     return Why(Code.NOT_POLLED, text)
 
 
-def _last_claim(workers: Sequence[Worker]) -> datetime | None:
-    """Return when any of the workers last claimed; None if that is not known."""
-    asked = [worker.asked for worker in workers if worker.asked is not None]
-    # A worker that does not report its claims may still claim.
-    if len(asked) < len(workers) or not asked:
-        return None
-
-    return max(asked)
-
-
 def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) -> Why:
     late = (now - run_at).total_seconds()
-    waited = span(max(0.0, late))
-    parts = [f"it has been due for {waited}"]
-
+    parts = [f"it has been due for {span(max(0.0, late))}"]
     if job.ahead is not None:
-        parts.append(_ahead(job.ahead))
+        or_more = " or more" if job.ahead >= MOST_AHEAD else ""
+        parts.append(f"{job.ahead}{or_more} due jobs stand before it in its lane")
 
     parts.append(_slots(able))
     # Jobs ahead of it explain the delay.
@@ -611,20 +555,10 @@ def _due(job: Waiting, run_at: datetime, able: Sequence[Worker], now: datetime) 
     return Why(Code.DUE, "; ".join(parts))
 
 
-def _ahead(jobs: int) -> str:
-    number = str(jobs)
-    if jobs >= MOST_AHEAD:
-        number = f"{jobs} or more"
-
-    return f"{number} due jobs stand before it in its lane"
-
-
 def _slots(workers: Sequence[Worker]) -> str:
     slots = sum(worker.slots for worker in workers)
     busy = sum(worker.busy for worker in workers)
-    text = f"{len(workers)} live workers can run it"
-    if len(workers) == 1:
-        text = "1 live worker can run it"
+    text = f"{counted(len(workers), 'live worker')} can run it"
     if slots:
         text += f", {busy} of {slots} slots busy"
 
@@ -640,19 +574,14 @@ def _matching(kind: str, kinds: Sequence[str]) -> str | None:
     if kind in kinds:
         return kind
 
-    prefixes = [name for name in kinds if name.endswith("*")]
-    prefixes = [name for name in prefixes if kind.startswith(name[:-1])]
-
+    prefixes = (n for n in kinds if n.endswith("*") and kind.startswith(n[:-1]))
     return max(prefixes, key=len, default=None)
 
 
 def _some(names: Sequence[str]) -> str:
     text = ", ".join(names[:MOST_SHOWN])
     more = len(names) - MOST_SHOWN
-    if more <= 0:
-        return text
-
-    return f"{text} and {more} more"
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def _nth(n: int) -> str:
