@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -40,6 +40,11 @@ _SERVICE_URL = re.compile(r"(?:tcp|udp|sctp)://")
 A variable REDRIVE_..._PORT is one of these only if its value matches."""
 
 
+_SecretFile = Annotated[
+    Path | None, Field(description="A file that holds this value instead.")
+]
+
+
 class Settings(BaseSettings):
     """The settings of all commands."""
 
@@ -50,9 +55,7 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         None, description="Postgres, as a libpq URL or conninfo."
     )
-    database_url_file: Path | None = Field(
-        None, description="A file that holds the URL instead."
-    )
+    database_url_file: _SecretFile = None
     databases: Path | None = Field(
         None,
         description="A YAML or JSON file of several databases, in place of the URL.",
@@ -113,9 +116,7 @@ class Settings(BaseSettings):
         None,
         description="URL for notifications, if REDRIVE_DATABASE_URL is a pool in transaction mode.",
     )
-    listen_url_file: Path | None = Field(
-        None, description="A file that holds this URL instead."
-    )
+    listen_url_file: _SecretFile = None
     drain_timeout: float = Field(
         30,
         ge=0,
@@ -128,21 +129,15 @@ class Settings(BaseSettings):
         repr=False,
         description="Postgres URL for the console's viewers, who only read.",
     )
-    console_viewer_url_file: Path | None = Field(
-        None, description="A file that holds this URL instead."
-    )
+    console_viewer_url_file: _SecretFile = None
     console_operator_url: str | None = Field(
         None, repr=False, description="Postgres URL for the console's operators."
     )
-    console_operator_url_file: Path | None = Field(
-        None, description="A file that holds this URL instead."
-    )
+    console_operator_url_file: _SecretFile = None
     console_approver_url: str | None = Field(
         None, repr=False, description="Postgres URL for the console's approvers."
     )
-    console_approver_url_file: Path | None = Field(
-        None, description="A file that holds this URL instead."
-    )
+    console_approver_url_file: _SecretFile = None
     console_tokens: Path | None = Field(
         None,
         description="A file of tokens for the console: SHA-256, role and name in each line.",
@@ -154,9 +149,7 @@ class Settings(BaseSettings):
         description="Key that signs the console's sessions and forms; without it they end"
         " with the process.",
     )
-    console_key_file: Path | None = Field(
-        None, description="A file that holds this key instead."
-    )
+    console_key_file: _SecretFile = None
     console_proxies: str | None = Field(
         None,
         description="Addresses of trusted proxies, comma-separated; their headers name the user.",
@@ -192,9 +185,7 @@ class Settings(BaseSettings):
         repr=False,
         description="The console's secret at the provider; unset for a public client.",
     )
-    console_oidc_client_secret_file: Path | None = Field(
-        None, description="A file that holds this secret instead."
-    )
+    console_oidc_client_secret_file: _SecretFile = None
     console_oidc_scopes: str = Field(
         "openid email profile",
         description="Scopes to request from the provider; openid is required.",
@@ -231,9 +222,7 @@ class Settings(BaseSettings):
         repr=False,
         description="Keys that encrypt payloads and failures; lines of `id base64-of-32-bytes`.",
     )
-    encryption_keys_file: Path | None = Field(
-        None, description="A file that holds these keys instead."
-    )
+    encryption_keys_file: _SecretFile = None
     success_samples: bool = Field(
         default=True,
         description="True: workers keep facts of some succeeded jobs, for `redrive dlq explain`.",
@@ -250,9 +239,7 @@ class Settings(BaseSettings):
         repr=False,
         description="Slack-compatible webhook for `redrive dlq report --post`.",
     )
-    report_webhook_url_file: Path | None = Field(
-        None, description="A file that holds this URL instead."
-    )
+    report_webhook_url_file: _SecretFile = None
     actor: str | None = Field(
         None,
         min_length=1,
