@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import LiteralString, NamedTuple
 
-from psycopg.rows import args_row
-
-from redrive.database.rows import Connection, value
+from redrive.database.rows import Connection, records, value
 from redrive.rules import times
 from redrive.rules.rows import Row
 from redrive.rules.times import (
@@ -40,7 +38,7 @@ SLICE_STEPS = 60
 
 
 class Point(NamedTuple):
-    """Counts and times of one step, in the order of the columns.
+    """Counts and times of one step.
 
     Attributes:
         at: start of the step.
@@ -75,7 +73,7 @@ class Point(NamedTuple):
 
 
 class QueuePoint(NamedTuple):
-    """Depth and workers of a queue in one step, in the order of the columns.
+    """Depth and workers of a queue in one step.
 
     Attributes:
         at: start of the step.
@@ -114,9 +112,8 @@ def read_series(  # noqa: PLR0913 # each one selects rows or sums
         by_queue: a point for each queue.
         by_kind: a point for each kind.
     """
-    asked = (period.span, *period, queue, kind, by_queue, by_kind)
-    with conn.cursor(row_factory=args_row(Point)) as cursor:
-        return cursor.execute(_SERIES, asked).fetchall()
+    asked = (*period, queue, kind, by_queue, by_kind)
+    return records(conn, Point, _SERIES, period.span, *asked)
 
 
 def read_unrecorded(  # noqa: PLR0913 # as of read_series
@@ -133,8 +130,7 @@ def read_unrecorded(  # noqa: PLR0913 # as of read_series
     The arguments have the same meaning as in `read_series`. Times of jobs are not known yet.
     """
     asked = (*period, queue, kind, by_queue, by_kind)
-    with conn.cursor(row_factory=args_row(Point)) as cursor:
-        return cursor.execute(_UNRECORDED, asked).fetchall()
+    return records(conn, Point, _UNRECORDED, *asked)
 
 
 def each_point(
@@ -159,9 +155,7 @@ def read_queues(
 
     `queue`: "" = all together, None = a point for each queue.
     """
-    asked = (period.span, *period, queue)
-    with conn.cursor(row_factory=args_row(QueuePoint)) as cursor:
-        return cursor.execute(_QUEUES, asked).fetchall()
+    return records(conn, QueuePoint, _QUEUES, period.span, *period, queue)
 
 
 def listed(point: Point) -> Row:
