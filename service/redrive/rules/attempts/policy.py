@@ -251,15 +251,11 @@ def _check_backoff(base: Seconds, cap: Seconds) -> None:
 
 def _common_backoff(policy: Policy) -> tuple[Seconds, Seconds]:
     """Return what `backoff` and `backoff_cap` say, or an allowed pair if nothing."""
-    base = policy.backoff
+    base = policy.backoff or 0.0
     cap = policy.backoff_cap
-    if base is None and cap is None:
-        return 0.0, HOUR
-    if base is None:
-        return 0.0, cap or 0.0
     if cap is None:
         # A backoff above the default cap is allowed; then it is its own cap.
-        return base, max(HOUR, seconds(base))
+        cap = max(HOUR, seconds(base))
 
     return base, cap
 
@@ -288,15 +284,10 @@ def delay(
     so that no attempt is made too early to succeed. Source: Brooker, "Exponential
     Backoff And Jitter" (equal jitter), 2015.
     """
-    ceiling = _ceiling(policy, attempt, category)
-    return ceiling * (1.0 + jitter) / 2.0
-
-
-def _ceiling(policy: Policy, attempt: int, category: Category) -> float:
     base, cap = backoff_of(policy, category)
     doublings = min(max(attempt - 1, 0), MAX_EXPONENT)
-    doubled = math.ldexp(base, doublings)
-    return min(cap, doubled)
+    ceiling = min(cap, math.ldexp(base, doublings))
+    return ceiling * (1.0 + jitter) / 2.0
 
 
 def attempts_of(
@@ -401,17 +392,18 @@ def _why_no_retry(job: Claimed, failure: Failure, policy: Policy) -> Reason | No
     A handler's rule that says `retry` overrules every reason except the limit of
     attempts.
     """
-    insists = failure.verdict == "retry"
     if failure.verdict == "give_up":
         return Reason.NOT_RETRYABLE
-    if not insists and dies_at_once(failure.category, policy):
+    if failure.verdict != "retry" and dies_at_once(failure.category, policy):
         return DEAD_AT_ONCE[failure.category]
     if _is_last(job, policy, _treated_as(failure)):
         return _why_last(job, policy, _treated_as(failure))
 
-    if insists:
-        return None
-    return _why_give_up(job, failure, policy)
+    last = _last_alike(job, failure, policy)
+    if last is not None and last <= job.attempt:
+        return Reason.SAME_FAILURE
+
+    return None
 
 
 def dies_at_once(category: Category, policy: Policy) -> bool:
@@ -429,26 +421,10 @@ def _why_last(job: Claimed, policy: Policy, category: Category) -> Reason:
     total = job.max_attempts or policy.max_attempts
     if total is not None and job.attempt >= total:
         return Reason.ATTEMPTS_EXHAUSTED
-    if category in policy.attempts:
-        return Reason.NOT_RETRYABLE
-    if category in SELDOM_MENDED:
+    if category in policy.attempts or category in SELDOM_MENDED:
         return Reason.NOT_RETRYABLE
 
     return Reason.ATTEMPTS_EXHAUSTED
-
-
-def _why_give_up(job: Claimed, failure: Failure, policy: Policy) -> Reason | None:
-    """Return the reason to stop although attempts are left, or None."""
-    if failure.fingerprint == job.fingerprint:
-        alike = job.streak + 1
-    else:
-        alike = 1
-
-    is_alike = alike >= policy.same_failure_limit
-    if is_alike and failure.category not in EXPECTED_TO_REPEAT:
-        return Reason.SAME_FAILURE
-
-    return None
 
 
 def decide_signal(
@@ -541,13 +517,12 @@ def _retry_as_asked(
     if _is_last(job, policy, category):
         return settlement.DeadLetter(Reason.ATTEMPTS_EXHAUSTED, failure)
 
-    if after is not None:
+    if after is None:
+        wait, asked = delay(policy, job.attempt, jitter, category), 0.0
+    else:
         # The handler's wait replaces the backoff, and counts as one that was asked for.
-        asked = _bounded(after)
-        return _retry_in_time(job, failure, policy, category, 0.0, asked)
-
-    wait = delay(policy, job.attempt, jitter, category)
-    return _retry_in_time(job, failure, policy, category, wait, 0.0)
+        wait, asked = 0.0, _bounded(after)
+    return _retry_in_time(job, failure, policy, category, wait, asked)
 
 
 def _bounded(wait: float) -> float:
@@ -621,13 +596,14 @@ def _shortest(
     _, cap = backoff_of(policy, category)
     # The longest wait that the window may forbid.
     by_window = max(0.0, left - cap)
-    limits = [attempts_of(policy, category, job.max_attempts)]
-    limits.append(_last_alike(job, failure, policy))
-    known = [limit for limit in limits if limit is not None]
-    if not known:
+    limit = _smaller(
+        attempts_of(policy, category, job.max_attempts),
+        _last_alike(job, failure, policy),
+    )
+    if limit is None:
         return by_window if math.isfinite(by_window) else 0.0
 
-    retries = max(0, min(known) - job.attempt - 1)
+    retries = max(0, limit - job.attempt - 1)
     by_attempts = 0.0
     for n in range(retries):
         wait = delay(policy, job.attempt + 1 + n, 0.0, category)
