@@ -226,8 +226,7 @@ def require(conn: Connection) -> None:
         SchemaError: the schema is missing, too old or too new; the text says what to
             do.
     """
-    _refuse_unfit_schema(conn)
-    found = installed(conn)
+    found = _refuse_unfit_schema(conn)
     if found == 0:
         msg = "the database has no redrive schema; run: redrive migrate"
         raise SchemaError(msg)
@@ -271,9 +270,7 @@ def migrate(conn: Connection, *, patience: float = PATIENCE_SECONDS) -> Report:
     # Checked here because roles are made outside the transaction, and again under the
     # lock.
     _refuse_foreign(conn)
-    _refuse_unfit_schema(conn)
-
-    before = installed(conn)
+    before = _refuse_unfit_schema(conn)
     if before > latest():  # and it serves us: a release was rolled back
         return Report(before=before, after=before, applied=[], without_roles=None)
 
@@ -638,35 +635,28 @@ def _run(conn: Connection, text: str) -> None:
     conn.execute(cast("LiteralString", text))
 
 
-def _refuse_unreleased(conn: Connection) -> None:
-    """Refuse a schema that was made before the first release.
-
-    Its migrations had the same numbers as ours and other contents.
+def _refuse_unfit_schema(conn: Connection) -> int:
+    """Return the version of the schema, unless this program must not touch it.
 
     Raises:
-        SchemaError: it is such a schema; the text says what to do.
+        SchemaError: it was made before the first release, and its migrations had the
+            same numbers as ours and other contents; or it is too new.
     """
-    if not _is_installed(conn):
-        return
-
-    query = "select name from redrive.migrations where version = 1"
-    if value(conn, query) in (None, migrations()[0].name):
-        return
-
-    raise SchemaError(UNRELEASED)
-
-
-def _refuse_unfit_schema(conn: Connection) -> None:
-    _refuse_unreleased(conn)
     found = installed(conn)
-    if found <= latest():
-        return
+    if not found:
+        return 0
+
+    first = "select name from redrive.migrations where version = 1"
+    if value(conn, first) not in (None, migrations()[0].name):
+        raise SchemaError(UNRELEASED)
 
     newer = "select max(serves) from redrive.migrations where version > %s"
-    if int(value(conn, newer, latest())) > latest():
+    if found > latest() and value(conn, newer, latest()) > latest():
         known = f"and this program knows only {latest()}; run a newer redrive"
         msg = f"the schema has version {found} {known}"
         raise SchemaTooNew(msg)
+
+    return found
 
 
 def _refuse_unfit_server(conn: Connection) -> None:
