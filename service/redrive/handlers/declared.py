@@ -99,12 +99,12 @@ def declare(**options: Unpack[Options]) -> Declared:
 
 def _fields(options: Options) -> dict[str, Any]:
     """Return the fields of a Handler that follow from the options alone."""
-    kind = options["kind"]
-    version = options["version"]
     fields = cast("dict[str, Any]", options) | {
         "policy": options["policy"] or Policy(),
         "depends_on": tuple(options["depends_on"]),
-        "upgrade": every_upgrade(kind, version, options["upgrade"] or {}),
+        "upgrade": every_upgrade(
+            options["kind"], options["version"], options["upgrade"] or {}
+        ),
         "on_expired": plain(options["on_expired"]),
         "on_cancelled": plain(options["on_cancelled"]),
         "limits": check_templates(options["limits"]),

@@ -21,8 +21,9 @@ def takes_job(kind: str, function: Callable[..., Any]) -> bool:
     parameters = inspect.signature(function).parameters.values()
     positional = [each for each in parameters if each.kind in _POSITIONAL]
     # Parameters after the second are allowed if they have a default.
-    needed = [each for each in positional[2:] if each.default is each.empty]
-    taken = positional[:2] + needed
+    taken = positional[:2] + [
+        each for each in positional[2:] if each.default is each.empty
+    ]
     if len(taken) not in {1, 2}:
         msg = (
             f"the handler of {kind!r} must take (payload) or (payload, job),"

@@ -5,7 +5,7 @@ failed. Secrets are removed from them, as from the record's other texts.
 """
 
 import linecache
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from textwrap import dedent
@@ -35,10 +35,12 @@ def with_source(failure: Failure, lines: int, secrets: Collection[str]) -> Failu
         return failure
 
     left = MAX_SOURCE_BYTES
+    detail = dict(failure.detail)
+    causes = [dict(cause) for cause in detail.get("causes", ())]
+    if causes:
+        detail["causes"] = causes
 
-    def sourced(holder: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a failure's details, or a cause of it, whose stack has its source."""
-        nonlocal left
+    for holder in (detail, *causes):
         found: list[dict[str, Any]] = []
         for frame in reversed(holder.get("stack", ())):
             if frame["own"] and left > 0:
@@ -48,12 +50,10 @@ def with_source(failure: Failure, lines: int, secrets: Collection[str]) -> Failu
                 if source and left >= 0:
                     frame = {**frame, "first_line": first, "source": source}  # noqa: PLW2901 # the same frame, with its source
             found.append(frame)
-        return {**holder, "stack": found[::-1]} if found else dict(holder)
+        if found:
+            holder["stack"] = found[::-1]
 
-    detail = sourced(failure.detail)
-    causes = [sourced(cause) for cause in detail.get("causes", ())]
-
-    return replace(failure, detail=detail | {"causes": causes} if causes else detail)
+    return replace(failure, detail=detail)
 
 
 @lru_cache(1_024)

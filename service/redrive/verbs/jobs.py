@@ -46,13 +46,12 @@ def _chosen(order: Order) -> JobFilter:
 def _preview(conn: Connection, order: Order) -> Preview:
     chosen = _chosen(order)
     matched = ids(conn, chosen) if chosen.narrows() else []
-    sample = JobFilter(ids=matched[:SAMPLE])
-    shown = list(find(conn, sample)) if matched else []
+    shown = find(conn, JobFilter(ids=matched[:SAMPLE])) if matched else ()
 
     return Preview(
         matched=len(matched),
         query=as_seen(chosen),
-        rows=shown,
+        rows=list(shown),
         ids=matched,
         missing=sorted(set(chosen.ids).difference(matched)),
         absent="is not live, or it does not match",

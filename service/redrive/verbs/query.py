@@ -54,14 +54,10 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
         given["state"] = []
 
     many = fields_of_many(of)
-
-    values: dict[str, Any] = {}
-    for field, found in given.items():
-        if field in many:
-            values[field] = tuple(found)
-        else:
-            values[field] = found[-1]
-
+    values: dict[str, Any] = {
+        field: tuple(found) if field in many else found[-1]
+        for field, found in given.items()
+    }
     return of(**values)
 
 

@@ -66,6 +66,12 @@ class Input:
             return []
         return [f"--no-{self.name}" if word == "false" else f"--{self.name}"]
 
+    def option(self, text: str, default: str) -> str:
+        """Return the value of the option; empty if the default is right."""
+        if text != default:
+            return text
+        return "..." if self.is_required and not text else ""
+
     @property
     def help(self) -> str:
         """Return the hint, the choices, or what confirms it."""
@@ -255,32 +261,35 @@ class Verb:
         """
         inputs = (*self.inputs, *self.confirms)
         given = {one.name: order.more.get(one.name, "").strip() for one in inputs}
-        places = {name: name.upper() for name in given} | dict(order.query)
-        places |= {name: text for name, text in given.items() if text}
-        ids = [text for name, text in order.query if name == "id"]
-        words: list[str] = []
-        for word in self.command.split():
-            words += ids if word == "{id}" else [word.format_map(places)]
-        chosen: list[tuple[str, str]] = []
-        if self.of is not None and not self.has_place("id"):
-            chosen = typed(self.of, order.query)
-
+        words = self._words(order.query, given)
+        chosen = (
+            typed(self.of, order.query) if self.of and not self.has_place("id") else []
+        )
         flags: list[str] = []
         for one in inputs:
             text = given[one.name]
             if one.kind == "boolean":
                 flags += one.flag(text)
-            elif text != usual.get(one.name, one.default) and not self.has_place(
-                one.name
-            ):
-                chosen.append((one.name, text))
-            elif one.is_required and not (text or self.has_place(one.name)):
-                chosen.append((one.name, "..."))
+            elif not self.has_place(one.name):
+                default = usual.get(one.name, one.default)
+                chosen.append((one.name, one.option(text, default)))
 
         # The text of a note is its reason.
         if self.asks_why and "..." not in words:
             chosen.append(("why", "..."))
         return " ".join([command(words, chosen), *flags])
+
+    def _words(self, query: Query, given: Mapping[str, str]) -> list[str]:
+        """Return the command and its arguments; a missing one is its name in capitals."""
+        places = dict(query)
+        for name, text in given.items():
+            places[name] = text or places.get(name, name.upper())
+
+        words: list[str] = []
+        for word in self.command.split():
+            ids = [text for name, text in query if name == "id"]
+            words += ids if word == "{id}" else [word.format_map(places)]
+        return words
 
     def why(self, text: str) -> str:
         """Return the reason of a change; empty if the change needs none.

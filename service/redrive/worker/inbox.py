@@ -56,7 +56,7 @@ class Inbox:
                 self._runners.capacity.measure(runner, time.monotonic())
 
             case SideEffect(id=job):
-                if (held := runner.held.find(job)) is not None:
+                if held := runner.held.find(job):
                     self._exchange.tell(held, message)
 
             case Checkpoint() | Progress() | Returned():

@@ -373,8 +373,8 @@ def verb_options(  # options of one decorator
             queries = _selected(verb, given, is_all, ", or --all" if prefix else "")
             handlers = given.pop("handlers", None)
             orders = orders_of(verb, run, queries, more, handlers)
-            target = handlers or run.settings.handlers or ""
-            return command(asked=Asked(verb, orders, run, target), **given)
+            asked = Asked(verb, orders, run, handlers or run.settings.handlers or "")
+            return command(asked=asked, **given)
 
         options = _selection(verb, several, prefix)
         options += [option_of(verb, each, prefix) for each in inputs]

@@ -80,14 +80,14 @@ def owners(pairs: Iterable[Fields]) -> list[Row]:
     for pair in pairs:
         by_owner[pair["owner"]].append(pair)
 
-    found: list[Row] = [
+    found = (
         {
             "owner": owner,
             "open": _sum(own, "open"),
             "oldest": min((p["oldest"] for p in own if p["oldest"]), default=None),
         }
         for owner, own in by_owner.items()
-    ]
+    )
     return sorted(found, key=itemgetter("open"), reverse=True)
 
 
@@ -380,5 +380,4 @@ def _slack_part(review: Review) -> str:
     fenced = "\n\n".join([*tables, commands]).rstrip().replace("`", "'")
     fence = f"\n```{escape(fenced, quote=False)}```" if fenced else ""
 
-    title = escape(review.title, quote=False)
-    return f"*{title}*\n{_listed(review.headlines, '•')}{fence}"
+    return f"*{escape(review.title, quote=False)}*\n{_listed(review.headlines, '•')}{fence}"

@@ -172,12 +172,11 @@ def _result(bundle: Bundle, settlement: Settlement) -> Result:
 
     failure = settlement.failure.record()
     before = bundle.failure
-    verdict = before and compared(msgspec.to_builtins(before), failure)
 
     return Result(
         outcome=outcome,
         failure=failure,
-        verdict=verdict,
+        verdict=before and compared(msgspec.to_builtins(before), failure),
         reason=str(getattr(settlement, "reason", "")),
     )
 

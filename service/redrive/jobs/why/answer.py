@@ -450,9 +450,8 @@ def _of_held_group(job: Waiting, now: datetime) -> Why:
 
 
 def _later(job: Waiting, run_at: datetime, around: Around) -> Why:
-    now = around.now
     code = Code.RETRYING if job.state == "retrying" else Code.SCHEDULED
-    text = f"it is due in {ago(run_at, now)}, at {clock(run_at, now)}"
+    text = f"it is due in {ago(run_at, around.now)}, at {clock(run_at, around.now)}"
     if code is Code.RETRYING and job.failed:
         text += f"; its last attempt failed: {job.failed}"
 

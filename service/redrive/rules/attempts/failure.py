@@ -337,16 +337,14 @@ def _describe(  # noqa: PLR0913 # the arguments of `describe`
             for cause in _causes(error)
         ],
     }
-    known = places | _known(evidence, detail)
-    retry_after = _retry_after(error)
 
     return Failure(
         error_class=name,
         message=message,
         category=category,
         fingerprint=fingerprint,
-        detail=known,
-        retry_after=retry_after,
+        detail=places | _known(evidence, detail),
+        retry_after=_retry_after(error),
         verdict=verdict,
     )
 

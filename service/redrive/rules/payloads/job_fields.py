@@ -285,8 +285,7 @@ def _check_together(job: CheckedJob, fields: Mapping[str, Any]) -> None:
     _check_unique(given)
     if job["on_conflict"] == "replace" and "batch" in given:
         path = "on_conflict"
-        rule = "a job of a batch cannot be replaced; leave it out"
-        raise InvalidJob(path, rule)
+        raise InvalidJob(path, "a job of a batch cannot be replaced; leave it out")
 
 
 def _check_unique(given: Collection[str]) -> None:

@@ -51,11 +51,10 @@ class Dependencies(Watch):
                 if lease is None:
                     self._ahead[name] += 1
                     open_until, cooldown = breaker
-                    open_for = open_until - clock.monotonic()
 
                     return put_off(
                         name,
-                        open_for=open_for,
+                        open_for=open_until - clock.monotonic(),
                         cooldown=cooldown,
                         ahead=self._ahead[name],
                         jitter=random.random(),

@@ -74,7 +74,7 @@ def beginner(loop: asyncio.AbstractEventLoop) -> Begin:
             work, loop=loop, context=context, name="job", eager_start=True
         )
 
-    ready: deque[Any] = getattr(loop, "_ready", deque())
+    ready: Any = getattr(loop, "_ready", None)
 
     def begin(work: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
         Task(work, loop=loop, context=context, name="job")

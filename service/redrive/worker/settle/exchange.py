@@ -211,21 +211,22 @@ class Exchange:
         meanwhile: Callable[[], object] | None = None,
     ) -> Sequence[ClaimedJob]:
         claims = settlements.claims()
-        asked: OwnConnection | None = None
+        asked = None
 
         try:
             with self._link.use() as conn:
                 request = self.claims.prepare(conn, free_slots, lane_wait_ms, now)
                 self._checkpoints.send(conn, now)
                 # Not earlier: what was refused until here was no side effect.
-                self._side_effects.take(now)
-                if not (request or settlements or self._side_effects.is_taken):
+                is_taken = self._side_effects.take(now)
+                if not (request or settlements or is_taken):
                     self.answered_at = time.monotonic()
                     return []
 
                 self._side_effects.send(conn, now)
                 # From here on, a failure may hide claimed jobs; see `_is_unread`.
-                asked = conn if request else None
+                if request:
+                    asked = conn
                 answer, cost = _timed_exchange(
                     conn,
                     settlements.columns(claims, self._identity.me),

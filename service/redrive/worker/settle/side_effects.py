@@ -30,10 +30,11 @@ class SideEffects:
         """Return True if any side effect must be sent."""
         return bool(self._waiting) and now >= self._due_at
 
-    def take(self, now: float) -> None:
-        """Take the side effects that are due, for one try."""
+    def take(self, now: float) -> bool:
+        """Take the side effects that are due, for one try; False if there are none."""
         if self.is_due(now):
             self._taken, self._waiting = self._waiting, []
+        return self.is_taken
 
     def send(self, conn: store.Connection, now: float) -> None:
         """Send the side effects taken. Raises psycopg.Error."""
