@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from psycopg import ClientCursor
 
+from redrive.worker import store
 from tests.factories import (
     Claimed,
     claim,
     failure,
     make_dead_letters,
+    make_job,
     make_jobs,
     make_worker,
     redrive,
@@ -149,16 +151,18 @@ def prepare_delete(session: Session, function: str) -> None:
     session.rows(f"prepare statement as {statement}")  # type: ignore[arg-type]
 
 
+RETURNED = r"return query (with .*?);"
+
 READERS: dict[str, tuple[str, dict[str, str]]] = {
     "due_v1": (
-        r"return query (with .*?);",
+        RETURNED,
         {
             "only_queues": "null::text[]",
             "at_most": "1000",
             "due_v1.kinds": "null::text[]",
         },
     ),
-    "depths_v1": (r"return query (with .*?);", {"first_claim": "0"}),
+    "depths_v1": (RETURNED, {"first_claim": "0"}),
     "look_at_campaign_v1": (
         r"'others_late', \((.*)\)\);",
         {"queues": "array['default']", "is_retry": "false"},
@@ -173,7 +177,7 @@ def test_to_find_a_job_behind_claimed_ones_costs_the_same_for_each_of_any_number
 ) -> None:
     """Also if the planner expects more claims than fit into its memory."""
     session, worker = database.session(), make_worker(database.conn)
-    prepare_reader(session, function)
+    prepare_reader(session, function, *READERS[function])
     costs: list[float] = []
     for count in (100, 2000):
         make_jobs(database.conn, count)
@@ -190,6 +194,25 @@ def test_to_find_a_job_behind_claimed_ones_costs_the_same_for_each_of_any_number
     assert costs[1] <= costs[0] * 1.5, costs
 
 
+def test_to_find_unhandled_jobs_costs_the_same_for_each_of_any_number_of_queues(
+    database: Database,
+) -> None:
+    """Beside 10,000 queues it took longer than any statement of a chore may."""
+    session = database.session()
+    store.register(database.conn, store.Registration("w", "1", 3600, ["b"], None))
+    values = {"cap": "1000", "most": "10000"}
+    prepare_reader(session, "unhandled_v1", RETURNED, values)
+    costs: list[float] = []
+    for count in (50, 500):
+        for n in range(count):
+            make_job(database.conn, queue=f"q{count}-{n}")
+        fold(database)
+        queues = database.value("select count(distinct queue) from redrive.jobs")
+        costs.append(looks(session, 1, []) / queues)
+
+    assert costs[1] <= costs[0] * 1.5, costs
+
+
 def release(database: Database, job: int) -> None:
     """Take a job out of its claim, so that it waits among claimed jobs."""
     database.rows("update redrive.claims set ids = array_remove(ids, %s)", job)
@@ -198,19 +221,25 @@ def release(database: Database, job: int) -> None:
         " select queue, kind, 'released', 1 from redrive.jobs where id = %s",
         job,
     )
+    fold(database)
+
+
+def fold(database: Database) -> None:
+    """Add all deltas to the tallies."""
     while any(more for _, more in database.rows("select * from redrive.fold_v1()")):
         pass
 
 
-def prepare_reader(session: Session, function: str) -> None:
-    """Prepare one of READERS as `statement`."""
+def prepare_reader(
+    session: Session, function: str, pattern: str, values: dict[str, str]
+) -> None:
+    """Prepare a query of a function as `statement`, with values of its variables."""
     body, settings = session.row(
         "select prosrc, proconfig from pg_proc where proname = %s", function
     )
     for setting in settings:
         session.rows("select set_config(%s, %s, false)", *setting.split("="))
     code = re.sub(r"\s+", " ", re.sub(r"--.*", "", body))
-    pattern, values = READERS[function]
     statement = re.search(pattern, code)[1]  # type: ignore[index]
     for name, value in values.items():
         statement = re.sub(rf"(?<![.\w]){re.escape(name)}(?!\w)", value, statement)
