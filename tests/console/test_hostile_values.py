@@ -127,7 +127,7 @@ def test_no_stored_value_ends_a_reader(
 
 
 def write(database: Database, value: str, good: int) -> set[str]:
-    """Write a value to every column that takes it; return those that refused its shape."""
+    """Write a value to every column that takes it; return the columns that refused its shape."""
     database.rows("set session_replication_role = replica")
     refused = set[str]()
     for table, column in database.rows(COLUMNS):
