@@ -30,7 +30,9 @@ from redrive.worker.processes.capacity import (
 )
 from redrive.worker.processes.dispatch import Dispatch
 from redrive.worker.processes.held_jobs import HeldJobs
+from redrive.worker.processes.pool import RunnerPool
 from redrive.worker.processes.runner_process import RunnerProcess
+from redrive.worker.processes.speed import Speed
 from redrive.worker.protocol import (
     Done,
     Ended,
@@ -328,6 +330,21 @@ def test_a_runner_is_as_fast_as_it_is_while_it_has_jobs():
     assert before == 0.0, "too few to say"
     assert one.held.speed.per_second == pytest.approx(0.7 * 16_000 + 0.3 * 8_000)
     assert one.held.speed.busy_since == 100.002
+
+
+@pytest.mark.parametrize("held", [0, 6])
+def test_jobs_that_end_together_just_after_a_measurement_do_not_look_fast(held: int):
+    """Ten jobs of a second that end within 0.1 ms were a speed of 100,000 a second."""
+    capacity, one = Capacity(10), runner(held)
+    one.held.speed = Speed(ended=10, busy_seconds=0.0001, busy_since=100.0)
+    pool: Any = SimpleNamespace(runners=[one], is_any_ready=lambda: True)
+    RunnerPool.measure(pool, 100.0)
+    few = capacity.of(one)
+    one.held.speed.busy_seconds = 1.0
+    RunnerPool.measure(pool, 100.0)
+
+    assert few == 10
+    assert capacity.of(one) == 10
 
 
 def test_only_runners_that_take_jobs_have_room():

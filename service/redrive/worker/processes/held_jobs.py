@@ -90,6 +90,6 @@ class HeldJobs:
         if not self.by_id:
             self.speed.pause(time.monotonic())
 
-    def measure(self, now: float) -> None:
-        """Measure the speed since the last measurement."""
-        self.speed.measure(now, is_busy=bool(self.by_id))
+    def measure(self, now: float, least: float = 0.0) -> None:
+        """Measure the speed since the last measurement, as `Speed.measure`."""
+        self.speed.measure(now, is_busy=bool(self.by_id), least=least)

@@ -12,6 +12,7 @@ import msgspec
 from redrive.rules.pace import Slow
 from redrive.worker.held import ClaimedJob
 from redrive.worker.processes.runner_process import RunnerProcess
+from redrive.worker.processes.speed import LEAST_SECONDS
 from redrive.worker.processes.start import RunnerOptions, start_runner
 from redrive.worker.protocol import OpenBreakers
 
@@ -109,7 +110,7 @@ class RunnerPool:
     def measure(self, now: float) -> None:
         """Measure the speed of each runner."""
         for runner in self.runners:
-            runner.held.measure(now)
+            runner.held.measure(now, LEAST_SECONDS)
         if self.is_any_ready():
             self._ready_at = self._told_at = now
         elif self.runners and now - self._told_at > SILENT_SECONDS:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 FORGETTING = 0.3
 """Weight of a measurement that is slower than the last speed."""
 
+LEAST_SECONDS = 0.05
+"""Shortest time for a measurement that may be of few jobs: they also end together."""
+
 
 @dataclass(slots=True)
 class Speed:
@@ -27,11 +30,19 @@ class Speed:
         """Note that the runner has no jobs from now on."""
         self.busy_seconds += now - self.busy_since
 
-    def measure(self, now: float, *, is_busy: bool) -> None:
-        """Measure the speed. A higher one counts at once, a lower one by and by."""
+    def measure(self, now: float, *, is_busy: bool, least: float = 0.0) -> None:
+        """Measure the speed. A higher one counts at once, a lower one by and by.
+
+        Jobs of less than `least` seconds count with later ones, or not at all.
+        """
         if is_busy:
             self.pause(now)
             self.begin(now)
+
+        if self.busy_seconds < least:
+            if is_busy:
+                return
+            self.ended = 0
 
         measured = 0.0
         if self.busy_seconds > 0:
