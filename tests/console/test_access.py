@@ -1,6 +1,7 @@
 """Identities and access: by token, by proxy, by session, and refusals."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -28,11 +29,12 @@ from redrive.extras.console.security.access import (
     group_roles,
     networks,
 )
+from redrive.extras.console.security.logins import MOST_ASKED, MOST_OF_ONE
 from redrive.observability.tracing import Tracing
 from redrive.verbs.edits import edit
 from redrive.verbs.refusal import Refused
 from redrive.verbs.verb import Order
-from tests.console.conftest import OWN, PROXY, Site, act, csrf, digest, login
+from tests.console.conftest import OWN, PROXY, TOKENS, Site, act, csrf, digest, login
 from tests.factories import make_dead_letter, make_job
 
 PAGES = (
@@ -577,6 +579,31 @@ def test_the_sessions_and_tokens_of_a_person_share_one_limit(site: Site):
     assert [ask(one) for one in (first, second, program)] == [429] * 3
     assert [ask(stranger) for _ in range(4)] == [200, 200, 200, 429]
     assert ask(other) == 200
+
+
+def test_one_person_does_not_take_all_connections_of_a_role(site: Site):
+    """Eight slow pages let others wait for five seconds, and then refused them."""
+    site.write(TOKENS | {"otto": Role.OPERATOR})
+    first, second = [site.bearer("olaf") for _ in range(12)], site.bearer("otto")
+    waiting = "select count(*) from pg_locks where not granted and relation = 'redrive.jobs'::regclass"
+    with ThreadPoolExecutor(12) as pool:
+        with site.database.conn.transaction():
+            site.database.rows("lock table redrive.jobs")
+            slow = [pool.submit(client.get, "/api/v1/jobs") for client in first]
+            while site.database.value(waiting) < MOST_OF_ONE:
+                time.sleep(0.01)
+            time.sleep(0.3)
+
+            other = second.get("/api/v1/audit")
+        answers = [one.result() for one in slow]
+
+    assert other.status_code == 200
+    codes = [answer.status_code for answer in answers]
+    assert codes.count(200) >= MOST_OF_ONE
+    assert codes.count(503) >= 12 - MOST_ASKED
+    assert {*codes} == {200, 503}
+    refused = next(answer for answer in answers if answer.status_code == 503)
+    assert "too many requests" in refused.json()["error"]
 
 
 def test_every_answer_has_its_headers(site: Site):

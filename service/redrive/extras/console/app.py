@@ -38,7 +38,7 @@ from redrive.extras.console.pages.json_api import api, export
 from redrive.extras.console.pages.render import environment
 from redrive.extras.console.security.access import Access
 from redrive.extras.console.security.guard import Guard
-from redrive.extras.console.security.logins import Crowded, Logins
+from redrive.extras.console.security.logins import Logins
 from redrive.extras.console.state import (
     NO_LINKS,
     PREFIX,
@@ -199,7 +199,7 @@ def _answers(logins: Logins) -> bool:
     try:
         with logins.reading(min(logins.roles)) as conn:
             conn.execute("select")
-    except (psycopg.Error, SchemaError, SettingsError, Crowded):
+    except (psycopg.Error, SchemaError, SettingsError, Refused):
         return False
     return True
 
@@ -339,9 +339,6 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
     NotSignedIn: _not_signed_in,
     Refused: _refused,
     Busy: partial(_say_error, status=409),
-    Crowded: lambda request, _error: _failed(
-        request, 503, "too many requests run at once; try again in a moment"
-    ),
     HTTPException: _http,
     InvalidJob: partial(_say_error, status=400),
     RequestValidationError: lambda request, _error: _failed(request, 404, NO_PAGE),

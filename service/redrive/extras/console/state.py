@@ -192,11 +192,11 @@ class Visit:
 
     def reading(self) -> AbstractContextManager[OwnConnection]:
         """Open a read-only connection of the user's role."""
-        return self.console.logins.reading(self.user.role)
+        return self.console.logins.reading(self.user.role, self.user.actor)
 
     def changing(self) -> AbstractContextManager[OwnConnection]:
         """Open a connection of the user's role that may write."""
-        return self.console.logins.changing(self.user.role)
+        return self.console.logins.changing(self.user.role, self.user.actor)
 
     def page(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template as the response."""
@@ -230,15 +230,12 @@ def signed_in(request: Request, here: Here, user: Known) -> Visit:
 
     visit = Visit(request, here, user)
     # The signed cookie stays valid after a sign-out. Only the database knows of it.
-    if user.session and _is_ended(visit):
-        raise NotSignedIn
+    if user.session:
+        with visit.reading() as conn:
+            if sessions.is_ended(conn, user.session):
+                raise NotSignedIn
 
     return visit
-
-
-def _is_ended(visit: Visit) -> bool:
-    with visit.reading() as conn:
-        return sessions.is_ended(conn, visit.user.session)
 
 
 SignedIn = Annotated[Visit, Depends(signed_in)]

@@ -17,7 +17,6 @@ from redrive.extras.console.pages.listing import PAGE
 from redrive.extras.console.pages.sections.privileges import readable
 from redrive.extras.console.pages.time_series.outcome import outcome
 from redrive.extras.console.security.access import Principal
-from redrive.extras.console.security.logins import Crowded
 from redrive.extras.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
 from redrive.extras.console.streams import Update
 from redrive.jobs import destination, standing
@@ -129,7 +128,7 @@ def _update(begun: Visit, campaign: int) -> Update | None:
 
         with visit.reading() as conn:
             values = _values(conn, campaign, visit.user)
-    except (NotSignedIn, Refused, Crowded, SchemaError, psycopg.Error):
+    except (NotSignedIn, Refused, SchemaError, psycopg.Error):
         return None
 
     html = here.part("progress.html", request, visit.user, **values)

@@ -12,12 +12,11 @@ from redrive.errors import SchemaError, SettingsError
 from redrive.extras.console.security import sessions
 from redrive.extras.console.security.access import Principal
 from redrive.extras.console.security.guard import App, Receive, Scope, Send
-from redrive.extras.console.security.logins import Crowded
 from redrive.extras.console.state import PREFIX, Console, Here, Known, console, consoles
 from redrive.overview import figures
 from redrive.rules.rows import Row
 from redrive.verbs.query import command
-from redrive.verbs.refusal import Missing
+from redrive.verbs.refusal import Missing, Refused
 
 PATIENCE_SECONDS = 3.0
 SILENT = "The database does not answer."
@@ -103,15 +102,15 @@ def _row(here: Console, user: Principal) -> Row:
         return _without_figures(f"Your role, {role.word}, has no login there.")
 
     try:
-        with here.logins.reading(role) as conn:
+        with here.logins.reading(role, user.actor) as conn:
             # Each database records sign-outs by itself.
             if sessions.is_ended(conn, user.session):
                 return _without_figures("You signed out.")
 
             now = figures.now(conn)
-    except (SchemaError, SettingsError) as error:
+    except (SchemaError, SettingsError, Refused) as error:
         return _without_figures(f"{error}.")
-    except (psycopg.Error, Crowded):
+    except psycopg.Error:
         return _without_figures(SILENT)
 
     return _summary(now)

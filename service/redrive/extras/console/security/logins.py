@@ -4,12 +4,11 @@ Pages and previews run in read-only transactions, so they change nothing, even i
 login could.
 """
 
-import itertools
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import psycopg
 
@@ -17,9 +16,15 @@ from redrive.database.connections.address import Address
 from redrive.database.connections.connect import OwnConnection
 from redrive.database.schema import migrate
 from redrive.extras.console.security.access import Role
+from redrive.verbs.refusal import Refused
 
 MOST_CONNECTIONS = 8
 """Connections of one role for reading, and as many for writing."""
+MOST_OF_ONE, MOST_ASKED = 4, 8
+"""Connections of one person, and requests that use or wait for them.
+
+Each request that waits holds a thread, which others need.
+"""
 PATIENCE_SECONDS = 5.0
 STATEMENT_SECONDS = "8s"
 READ_SECONDS, CHANGE_SECONDS = 10.0, 70.0
@@ -39,10 +44,6 @@ Key = tuple[Role, bool]
 """A role, and True if the connection only reads."""
 
 
-class Crowded(Exception):
-    """All connections of a role are in use."""
-
-
 class Logins:
     """A few connections for each role, kept open between requests."""
 
@@ -51,46 +52,58 @@ class Logins:
         self._away_until = 0.0
         self._idle: defaultdict[Key, list[OwnConnection]] = defaultdict(list)
 
-        keys = itertools.product(addresses, (True, False))
-        self._room = {key: threading.BoundedSemaphore(MOST_CONNECTIONS) for key in keys}
+        self._rooms: dict[object, threading.Semaphore] = {}
 
     @property
     def roles(self) -> frozenset[Role]:
         """Return the roles that have a login."""
         return frozenset(self._addresses)
 
-    @contextmanager
-    def reading(self, role: Role) -> Iterator[OwnConnection]:
-        """Yield a connection whose transactions are read-only.
+    def reading(
+        self, role: Role, person: str = ""
+    ) -> AbstractContextManager[OwnConnection]:
+        """Return a connection whose transactions are read-only.
+
+        Args:
+            person: name of the user for whom it is; "" for the console itself.
 
         Raises:
-            Crowded: all connections are in use.
+            Refused: all connections of the role or of the person are in use.
             SchemaError: the schema is missing, too old or too new.
             psycopg.Error: the database is out of reach.
         """
-        with self._use((role, True)) as conn:
-            yield conn
+        return self._use((role, True), person)
+
+    def changing(
+        self, role: Role, person: str = ""
+    ) -> AbstractContextManager[OwnConnection]:
+        """Return a connection that may write. Raises what `reading` raises."""
+        return self._use((role, False), person)
 
     @contextmanager
-    def changing(self, role: Role) -> Iterator[OwnConnection]:
-        """Yield a connection that may write. Raises what `reading` raises."""
-        with self._use((role, False)) as conn:
-            yield conn
+    def _use(self, key: Key, person: str) -> Iterator[OwnConnection]:
+        with ExitStack() as stack:
+            if person:
+                self._take(stack, ("asked", person), MOST_ASKED, seconds=0)
+                self._take(stack, person, MOST_OF_ONE)
 
-    @contextmanager
-    def _use(self, key: Key) -> Iterator[OwnConnection]:
-        room = self._room[key]
-        if not room.acquire(timeout=PATIENCE_SECONDS):
-            raise Crowded
-
-        try:
+            self._take(stack, key, MOST_CONNECTIONS)
             conn = self._open(key)
-            try:
-                yield conn
-            finally:
-                self._keep(key, conn)
-        finally:
-            room.release()
+            stack.callback(self._keep, key, conn)
+
+            yield conn
+
+    def _take(
+        self, stack: ExitStack, of: object, most: int, seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """Take one of some places until the stack ends, if one is free in time."""
+        # setdefault is atomic, so all threads find the same.
+        room = self._rooms.setdefault(of, threading.Semaphore(most))
+        if not room.acquire(timeout=seconds):
+            fault = "too many requests run at once; try again in a moment"
+            raise Refused(503, fault)
+
+        stack.callback(room.release)
 
     def _keep(self, key: Key, conn: OwnConnection) -> None:
         """Keep a connection for the next request, unless a statement broke it."""
@@ -109,7 +122,9 @@ class Logins:
 
     def _idle_one(self, key: Key) -> OwnConnection | None:
         while True:
-            self._refuse_if_away()
+            if time.monotonic() < self._away_until:
+                msg = "the database did not answer a moment ago"
+                raise psycopg.OperationalError(msg)
 
             try:
                 conn = self._idle[key].pop()
@@ -127,25 +142,19 @@ class Logins:
                 return conn
 
     def _new(self, key: Key) -> OwnConnection:
+        role, reads = key
+        settings = {"statement_timeout": STATEMENT_SECONDS}
+        if reads:
+            settings["transaction_read_only"] = "on"
+
         with self._noting_hangs():
-            conn = self._connect(*key)
+            name = f"redrive console {role.word}"
+            conn = self._addresses[role].connect(name, **settings)
 
         conn.patience = READ_SECONDS
         migrate.require_or_close(conn)
 
         return conn
-
-    def _connect(self, role: Role, reads: bool) -> OwnConnection:  # noqa: FBT001 # a key
-        settings = {"statement_timeout": STATEMENT_SECONDS}
-        if reads:
-            settings["transaction_read_only"] = "on"
-
-        return self._addresses[role].connect(f"redrive console {role.word}", **settings)
-
-    def _refuse_if_away(self) -> None:
-        if time.monotonic() < self._away_until:
-            msg = "the database did not answer a moment ago"
-            raise psycopg.OperationalError(msg)
 
     @contextmanager
     def _noting_hangs(self) -> Iterator[None]:

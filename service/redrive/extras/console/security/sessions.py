@@ -13,7 +13,8 @@ import psycopg
 from redrive.database.ask import ask_all
 from redrive.database.rows import Connection
 from redrive.errors import SchemaError, SettingsError
-from redrive.extras.console.security.logins import Crowded, Logins
+from redrive.extras.console.security.logins import Logins
+from redrive.verbs.refusal import Refused
 
 PATIENCE_SECONDS = 3.0
 
@@ -46,7 +47,7 @@ def _end(session: str, logins: Logins) -> bool:
                 return True
 
             why = "too many sessions ended within a day"
-    except (psycopg.Error, SchemaError, SettingsError, Crowded) as error:
+    except (psycopg.Error, SchemaError, SettingsError, Refused) as error:
         why = type(error).__name__
 
     logger.warning("a session could not be ended", extra={"why": why})
