@@ -11,6 +11,7 @@ import pytest
 
 from redrive.worker import store
 from redrive.worker.round_trip import START, Lane
+from redrive.worker.upkeep.maintenance import CHORES
 from tests.factories import (
     claim,
     claim_one,
@@ -111,13 +112,41 @@ def one_in_a_transaction(session: Session, worker: int) -> None:
 
 KEYED = (
     "insert into redrive.jobs (kind, ordering_key, run_at, priority)"
-    f" select 'a', 'k', '2020-01-01', 9 from generate_series(1, {DEAD});"
+    f" select 'a', 'k', '2020-01-01', 9 from generate_series(1, {DEAD}) n;"
     # each of them was parked, and then due
     " update redrive.jobs set run_at = '2020-01-01';"
     " delete from redrive.jobs"
 )
 
+KEYS = (
+    "insert into redrive.running_keys (queue, ordering_key, job)"
+    f" select 'default', 'k' || n, n from generate_series(1, {DEAD}) n;"
+    " delete from redrive.running_keys"
+)
+
+
+def one_chore(name: str) -> Callable[[Session, int], Any]:
+    """Take a chore as if it were due, and do it."""
+    do = CHORES[name][1]
+
+    def turn(session: Session, _: int) -> None:
+        store.take_chores(session.conn, {name: 0.0})
+        do(session.conn)
+
+    return turn
+
+
 CASES = {
+    "keys of jobs that ran": Case(lambda *_: None, KEYS, one_chore("unpark"), 700),
+    "jobs of many ordering keys between the keys of others": Case(
+        lambda database, _: database.rows(
+            "insert into redrive.jobs (kind, ordering_key, run_at) select 'a', 'k' || n, '2200-01-01'"
+            f" from generate_series(1, {DEAD}, 50) n"
+        ),
+        KEYED.replace("'k'", "'k' || n || 'x'") + " where priority = 9",
+        one_chore("unpark"),
+        25_000,
+    ),
     "full scans of a lane": Case(
         lambda *_: None,
         "select redrive.set_full_scan_v1('default', 0::smallint, 0::smallint, null, now())"
@@ -505,6 +534,19 @@ def test_a_key_that_nobody_uses_is_hot_no_longer(database: Database) -> None:
     ]
     left = "select ordering_key, generation from redrive.running_keys order by 1, 2"
     assert database.rows(left) == [("new", 0), ("runs", 0), ("runs", 3)]
+
+
+def test_keys_whose_jobs_are_gone_are_freed_in_steps(database: Database) -> None:
+    database.rows(
+        "insert into redrive.running_keys (queue, ordering_key, job)"
+        " select 'default', repeat('k', 100) || n, n from generate_series(1, 40000) n"
+    )
+    left: list[int] = []
+    while sum(left[-1:]) or not left:
+        store.unpark(database.conn)
+        left.append(database.value("select count(*) from redrive.running_keys"))
+
+    assert len(left) == 2, left
 
 
 def test_the_walk_of_all_keys_meets_each_one_beside_hot_ones(

@@ -148,6 +148,7 @@ def prepare_delete(session: Session, function: str) -> None:
     for setting in settings:
         session.rows("select set_config(%s, %s, false)", *setting.split("="))
     statement = re.search(r"delete from .*?;", body, re.DOTALL)[0]  # type: ignore[index]
+    statement = re.sub(r"\bstart\b", "0", re.sub(r"\bblocks\b", "512", statement))
     session.rows(f"prepare statement as {statement}")  # type: ignore[arg-type]
 
 

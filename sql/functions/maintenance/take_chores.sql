@@ -3,7 +3,7 @@
 -- in:    parallel arrays: names, and the interval of each
 -- locks: the rows of these chores, skip locked. The function fails after 0.1 s (55P03) if a whole
 --        table is locked. Then the caller takes each chore by itself
--- plan:  each look is a descent of an index, or the first blocks of a table
+-- plan:  each look is a descent of an index, or the blocks of a short table or index
 create or replace function redrive.take_chores_v1(names text[], everys interval[])
 returns setof text
 language plpgsql security definer
@@ -16,6 +16,9 @@ set lock_timeout = '100ms'
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+    -- what is longer may hold dead rows only, which a snapshot keeps, so it is not searched
+    few constant bigint := 16 * current_setting('block_size')::bigint;
 begin
     return query
     with due as (
@@ -38,10 +41,13 @@ begin
         -- the minute that fold_series records
         when 'series' then t.place <> floor(
             extract(epoch from clock_timestamp() - interval '65 s') / 60)::bigint
-        when 'unpark' then exists (select from redrive.running_keys)
+        when 'unpark' then pg_relation_size('redrive.jobs_ordering_idx') > few
+            or pg_relation_size('redrive.running_keys') > few
+            or exists (select from redrive.running_keys)
             or exists (select from redrive.jobs j where j.ordering_key is not null)
         when 'cancel' then exists (select from redrive.cancellations)
-        when 'batches' then exists (select from redrive.batch_deltas d where not d.is_folded)
+        when 'batches' then pg_relation_size('redrive.batch_deltas') > few
+            or exists (select from redrive.batch_deltas d where not d.is_folded)
             or exists (select from redrive.batches b
                        where b.closed_at is null and b.over_at is null
                          and b.close_by < clock_timestamp())
