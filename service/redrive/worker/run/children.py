@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable
 
@@ -32,6 +33,15 @@ def watch_forks(let_go: Callable[[], None]) -> None:
 
     `let_go` is called in each child: it closes what belongs to the runner alone.
     """
+    of_thread = threading.local()
+
+    def hold_back() -> None:
+        # Until it is ordinary, a child would ignore a SIGTERM, which its parent may
+        # send at once.
+        of_thread.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def let_through() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, of_thread.mask)
 
     def become_ordinary() -> None:
         global _is_child  # noqa: PLW0603 # a fact about the process
@@ -42,9 +52,14 @@ def watch_forks(let_go: Callable[[], None]) -> None:
             if signal.getsignal(number) is _ignore:
                 signal.signal(number, usual)
 
-        let_go()
+        try:
+            let_go()
+        finally:
+            let_through()
 
-    os.register_at_fork(after_in_child=become_ordinary)
+    os.register_at_fork(
+        before=hold_back, after_in_parent=let_through, after_in_child=become_ordinary
+    )
 
 
 def end_if_child(error: BaseException | None = None) -> None:
