@@ -1,9 +1,10 @@
 """Load of jobs that behave beside jobs that do not, and the account of the good ones.
 
 There are three groups of workers with the same good load. `gentle` also runs handlers
-that leave things behind or spoil their process, and keeps its runner. `harsh` runs some
-that end, block or break their runner, too. `control` runs nothing else: how late its jobs
-are tells what the machine itself is to blame for.
+that leave things behind or spoil their process. It keeps its runner, unless a handler
+outlives its timeout: a pool of processes does not end after another handler has stopped
+the clock. `harsh` runs some that end, block or break their runner, too. `control` runs
+nothing else: how late its jobs are tells what the machine itself is to blame for.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -333,14 +335,16 @@ class Soak:
         slow = list(self._stalls)
         for group in reversed(self._groups):  # the control comes first
             entries = self._starts(group.name)
-            killers = self._killers(group)
+            killers, outlived = self._killers(group), _outlived(group)
             dead = {
                 job
                 for (job,) in group.database.rows("select id from redrive.dead_letters")
             }
             for (name, job), sent in self._sent.items():
                 if name == group.name:
-                    self._judge_one(job, sent, entries.get(job, []), killers, dead)
+                    self._judge_one(
+                        job, sent, entries.get(job, []), killers, outlived, dead
+                    )
                     lateness = _lateness_of(sent, entries.get(job, []))
                     if group.name == "control" and lateness > MACHINE_SECONDS:
                         slow.append((sent.due, lateness))
@@ -374,6 +378,7 @@ class Soak:
         sent: Sent,
         entries: list[Entry],
         killers: set[int],
+        outlived: set[int],
         dead: set[int],
     ) -> None:
         name = f"{sent.group} {sent.kind} {job}"
@@ -389,14 +394,19 @@ class Soak:
             return
         # The reason is noted in the process of an earlier start.
         cancelled = phases.count("cancelled")
-        killed = sum(entry.pid in killers for entry in starts[:-1])
+        killed = sum(
+            entry.pid in killers
+            # A job that outlived its own timeout has failed, so its attempt counts.
+            or (entry.pid in outlived and entry.attempt == after.attempt)
+            for entry, after in pairwise(starts)
+        )
         if cancelled:
             self._count("cancelled by another job", sent.group)
         if killed:
             self._count("killed with its process", sent.group)
         if again > cancelled + killed:
             self.verdict.repeated.append(
-                f"{name}: {[(e.phase, e.pid, e.delivery) for e in entries]}"
+                f"{name}: {[(e.phase, e.pid, e.delivery, e.attempt) for e in entries]}"
             )
 
     def _count(self, what: str, group: str) -> None:
@@ -463,6 +473,16 @@ class Soak:
         self.verdict.figures["runners seen"] = dict(
             Counter(name for name, _ in self._samples if name.endswith("runner"))
         )
+
+
+def _outlived(group: Group) -> set[int]:
+    """Return the runners that were killed for a job that outlived its timeout."""
+    return {
+        event["pid"]
+        for worker in group.workers
+        for event in worker.events()
+        if event["event"] == "runner died" and event["cause"] == "deadline"
+    }
 
 
 def _lateness_of(sent: Sent, entries: list[Entry]) -> float:

@@ -122,7 +122,9 @@ class Crashes:
             return status or 1
 
         if cause := runner.cause_of_death(status):
-            self._telemetry.runner_ended(cause, status, len(remains.running))
+            self._telemetry.runner_ended(
+                runner.pid, cause, status, len(remains.running)
+            )
 
         self._inbox.completed_unreported(runner, remains)
         for held in remains.waiting:

@@ -293,12 +293,11 @@ class Telemetry:
         """Count the jobs that this worker dropped after a silence."""
         self.metrics.lost.add((), held)
 
-    def runner_ended(self, cause: str, status: int, running: int) -> None:
+    def runner_ended(self, pid: int, cause: str, status: int, running: int) -> None:
         """Count and log the death of a runner, by one of DEATH_CAUSES."""
         self.metrics.runner_deaths.add((cause,))
-        logger.warning(
-            "runner died", extra={"cause": cause, "status": status, "running": running}
-        )
+        extra = {"pid": pid, "cause": cause, "status": status, "running": running}
+        logger.warning("runner died", extra=extra)
 
     def chore_failed(self, chore: str, error: Exception, in_a_row: int) -> None:
         """Count a failed chore. `in_a_row`: how often it has failed."""
