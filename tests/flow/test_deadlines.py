@@ -49,11 +49,14 @@ def test_neighbours_of_a_hanging_job_are_not_charged_for_it(
         for _ in range(3)
     ]
     guilty = enqueue(database.conn, "hang.sync")
-    workers("--slots", "4")
+    worker = workers("--slots", "4")
 
     wait_for(lambda: look.live(database) == 0)
 
     assert look.reasons(database) == {guilty: "attempts_exhausted"}
+    (death,) = [each for each in worker.events() if each["event"] == "runner died"]
+    assert death["cause"] == "deadline"
+    assert [death["pid"]] == [each.pid for each in workers.starts(guilty)]
     assert {e.attempt for job in innocent for e in workers.starts(job)} == {1}
     assert look.counted(database)["completed"] == 3
 
