@@ -65,6 +65,21 @@ def test_jobs_that_wait_in_a_runner_that_stands_still_run_elsewhere_within_secon
     assert {entry.attempt for found in starts.values() for entry in found} == {1}
 
 
+def test_a_job_that_has_ended_is_reported_before_the_next_one_starts(
+    database: Database, workers: Workers
+):
+    """The next one may block the event loop, or kill the process."""
+    for _ in range(100):
+        enqueue(database.conn, "long.async", {"seconds": 0.01})
+    blocks = enqueue(database.conn, "block", {"how": "file"})
+    worker = workers("--slots", "1", handlers=HANDLERS)
+    wait_for(lambda: workers.starts(blocks))
+    try:
+        wait_for(lambda: look.live(database) == 1, 20)
+    finally:
+        (worker.home / "go").touch()
+
+
 def test_a_runner_whose_slots_are_all_taken_by_jobs_that_cannot_go_on_is_replaced(
     database: Database, workers: Workers
 ):

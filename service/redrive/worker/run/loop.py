@@ -259,6 +259,8 @@ class Runner:
         if self._is_starting:
             return
 
+        # Do this first: a job that starts may block the event loop, or end the process.
+        self._reports.send(more=bool(self._list))
         self._is_starting = True
         over_at = 0
         try:
