@@ -22,7 +22,7 @@ import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -227,7 +227,9 @@ class Keyring:
         self, record: Mapping[str, Any], job: int, delivery: int
     ) -> dict[str, Any]:
         """Return a failure's record, sealed except for IN_CLEAR."""
-        clear, hidden = _split(record["detail"])
+        detail = record["detail"]
+        clear = {name: detail[name] for name in IN_CLEAR if name in detail}
+        hidden = {name: detail[name] for name in detail if name not in clear}
         known = {"message": record["message"], "detail": hidden}
         sealed = self.seal_record(known, "failure", job, delivery)
 
@@ -262,17 +264,6 @@ def shown_noted(
         return open_noted(configured(), value, what, job, delivery)
     except Undecryptable as error:
         return {MARK: str(error)}
-
-
-def _split(detail: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a failure's detail into the part in the clear and the sealed part."""
-    clear = {name: detail[name] for name in IN_CLEAR if name in detail}
-
-    hidden = dict(detail)
-    for name in clear:
-        del hidden[name]
-
-    return clear, hidden
 
 
 @cache
@@ -355,16 +346,9 @@ def key_of(value: Any) -> str | None:
 
     None: the value is not encrypted, or its envelope is broken.
     """
-    key = _member(_member(value, MARK), "k")
+    key = fields_of(fields_of(value).get(MARK)).get("k")
     if isinstance(key, str) and _KEY_ID.fullmatch(key):
         return key
-    return None
-
-
-def _member(value: Any, name: str) -> Any:
-    """Return a member of an object; None if this is no object, or without the member."""
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value).get(name)
     return None
 
 
@@ -400,15 +384,25 @@ def open_payload(
     return payload
 
 
+def opened_text(row: Mapping[str, Any]) -> str:
+    """Return the JSON of a stored payload, which `row` has as text.
+
+    Raises:
+        Undecryptable: its key is not here, or it was changed or moved.
+    """
+    text = row["payload"]
+    if not text.startswith(SEALED):
+        return text
+    headers = fields_of(row["headers"])
+    return open_payload(configured(), text, Whose.of(row), headers).decode()
+
+
 def _is_bound(salt: str, whose: Whose) -> bool:
-    version, _, rest = salt.partition(".")
-    second, _, rest = rest.partition(".")
-    random, _, digest = rest.partition(".")
-
-    if f"{version}." != VERSION:
-        return False
-
-    return digest == whose.digest(second, random)
+    match salt.split("."):
+        case [version, second, random, digest]:
+            return f"{version}." == VERSION and digest == whose.digest(second, random)
+        case _:
+            return False
 
 
 def is_sealed(value: Any) -> bool:

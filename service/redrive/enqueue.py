@@ -19,7 +19,7 @@ import msgspec
 
 from redrive.database import drivers as sql_drivers
 from redrive.database.drivers import AsyncConnection, SyncConnection
-from redrive.encryption import Keyring, Whose, configured
+from redrive.encryption import Whose, configured
 from redrive.errors import InvalidJob
 from redrive.observability.tracing import sending
 from redrive.rules.payloads.job_fields import (
@@ -177,10 +177,7 @@ def _seal(job: CheckedJob) -> CheckedJob:
     keyring = configured()
     if keyring is None:
         return job
-    return _sealed(job, keyring)
 
-
-def _sealed(job: CheckedJob, keyring: Keyring) -> CheckedJob:
     payload, salt = keyring.seal_payload(job["payload"].encode(), Whose.of(job))
 
     if job["unique_for"] is not None:

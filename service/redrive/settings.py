@@ -306,24 +306,23 @@ class Settings(BaseSettings):
 
         if cells:
             return cells[0].address
-        if self.database_url is None and self.database_url_file is None:
+        found = self._address("database_url")
+        if found is None:
             msg = f"REDRIVE_DATABASE_URL is not set; {URL_RULE}"
             raise SettingsError(msg)
-        if self.database_url is not None:
-            return Address(self.database_url, variable=self.name_of("database_url"))
 
-        return Address(file=self.database_url_file)
+        return found
 
     def listen_address(self) -> Address | None:
         """Return where workers listen for notifications; None = on the database's URL."""
-        if self.listen_url is not None:
-            return Address(self.listen_url, variable=self.name_of("listen_url"))
-        if self.listen_url_file is not None:
-            return Address(
-                file=self.listen_url_file, variable=self.name_of("listen_url")
-            )
+        return self._address("listen_url")
 
-        return None
+    def _address(self, field: str) -> Address | None:
+        url = getattr(self, field)
+        file = getattr(self, f"{field}_file") if url is None else None
+        if url is None and file is None:
+            return None
+        return Address(url or "", file, self.name_of(field))
 
     def cells(self) -> "tuple[Cell, ...]":
         """Return the selected cells of REDRIVE_DATABASES; empty if it is not set.

@@ -147,9 +147,6 @@ class Tracing:
         """
         from opentelemetry.trace import SpanKind
 
-        if self.is_overrun:
-            return
-
         ended = time.time_ns()
         attributes = _attributes(operation, queue) | {
             "messaging.batch.message_count": count

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, LiteralString
 
 from redrive.database.rows import Connection, rows
-from redrive.encryption import SEALED, Undecryptable, Whose, configured, open_payload
+from redrive.encryption import Undecryptable, opened_text
 from redrive.handlers import Handler, Handlers, decode_object
 from redrive.rules.payloads.redact import scrub, secret_values
 from redrive.rules.rows import Fields
@@ -93,7 +93,7 @@ def _look(
         return
 
     try:
-        text = _opened(row)
+        text = opened_text(row)
     except Undecryptable as error:
         _count(found.unchecked, str(error))
         return
@@ -103,27 +103,9 @@ def _look(
         causes[row["n"]] = _count(found.invalid, cause)
 
 
-def _opened(row: Fields) -> str:
-    """Return a payload's JSON, decrypted.
-
-    Raises:
-        Undecryptable: its key is not here.
-    """
-    text = row["payload"]
-    if not text.startswith(SEALED):
-        return text
-
-    payload = open_payload(configured(), text, Whose.of(row), row["headers"])
-
-    return payload.decode()
-
-
 def _count(causes: dict[str, int], cause: str) -> str:
     """Count a cause, or OTHER in its place; return the name that was counted."""
-    if cause in causes or len(causes) < CAUSES:
-        counted = cause
-    else:
-        counted = OTHER
+    counted = cause if cause in causes or len(causes) < CAUSES else OTHER
     causes[counted] = causes.get(counted, 0) + 1
     return counted
 
@@ -144,10 +126,8 @@ def fault(handler: Handler, text: str, version: Any) -> str | None:
 def refusal(handler: Handler, text: str, version: Any) -> str | None:
     """Return why `validate` refuses a readable payload; None if it does not refuse."""
     is_readable = isinstance(version, int) and version <= handler.version
-    if handler.validate is None:
-        return None
     # An unreadable payload is a fault of its own; see `fault`.
-    if not is_readable:
+    if handler.validate is None or not is_readable:
         return None
 
     try:

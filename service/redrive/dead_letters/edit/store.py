@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString, NamedTuple, TypeGuard
+from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 
@@ -21,14 +21,7 @@ from redrive.dead_letters.edit import patch as rules
 from redrive.dead_letters.edit.patch import NotApplicable, Patch
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.groups import store as groups
-from redrive.encryption import (
-    MARK,
-    SEALED,
-    Undecryptable,
-    Whose,
-    configured,
-    open_payload,
-)
+from redrive.encryption import MARK, Undecryptable, Whose, configured, opened_text
 from redrive.errors import InvalidJob
 from redrive.handlers import Handler, Handlers
 from redrive.handlers.job_function import check_payload
@@ -118,15 +111,10 @@ class Preview:
         """Yield the editable dead letters in chunks, each id with its digest."""
         for start in range(0, len(self.ids), CHUNK):
             chunk = self.ids[start : start + CHUNK]
-            digests: dict[int, bytes] = {}
-            for place, job in enumerate(chunk, start):
-                digests[job] = self._digest(place)
-
-            yield digests
-
-    def _digest(self, n: int) -> bytes:
-        place = n * DIGEST
-        return bytes(self.digests[place : place + DIGEST])
+            yield {
+                job: bytes(self.digests[place * DIGEST : (place + 1) * DIGEST])
+                for place, job in enumerate(chunk, start)
+            }
 
     def leave(self, cause: str, job: int, fault: str) -> None:
         """Count a dead letter that cannot be edited."""
@@ -172,24 +160,18 @@ def _letters(conn: Connection, page: list[Row]) -> Iterator[Letter | int]:
 
 def _opened(row: Fields, campaign: int | None) -> Letter | int:
     """Return a row as a dead letter, or its id if its payload cannot be read."""
-    stored = row["payload"]
     headers = fields_of(row["headers"])
-    whose = Whose.of(row)
-
     try:
-        text = stored
-        if stored.startswith(SEALED):
-            text = open_payload(configured(), stored, whose, headers)
-        payload = rules.decode(text)
+        payload = rules.decode(opened_text(row))
     except (Undecryptable, InvalidJob):
         return row["id"]
 
     # edit_v1 computes the same digest, so it changes nothing else than what was seen.
-    seen = f"{row['redrives']}:{stored}"
+    seen = f"{row['redrives']}:{row['payload']}"
     return Letter(
         id=row["id"],
         digest=hashlib.sha256(seen.encode()).digest(),
-        whose=whose,
+        whose=Whose.of(row),
         version=headers.get("version", 1),
         payload=payload,
         headers=headers,
@@ -272,10 +254,7 @@ def _look(seen: Preview, letter: Letter, patch: Patch, handlers: Handlers) -> No
     if handler is None:
         seen.unchecked.add(letter.whose.kind)
 
-    _add(seen, letter, rules.decode(text), handler)
-
-
-def _add(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> None:
+    after = rules.decode(text)
     if rules.is_same(letter.payload, after):
         seen.counts["unchanged"] += 1
         return
@@ -287,15 +266,10 @@ def _add(seen: Preview, letter: Letter, after: Any, handler: Handler | None) -> 
 
 
 def _sample(letter: Letter, after: Any, handler: Handler | None) -> Sample:
-    if handler:
-        secret = handler.secret
-    else:
-        secret = ()
-
+    secret = handler.secret if handler else ()
     old, new = letter.redacted([letter.payload, after], secret)
-    changes = rules.diff(old, new, f"job {letter.id}")
 
-    return Sample(letter.id, changes)
+    return Sample(letter.id, rules.diff(old, new, f"job {letter.id}"))
 
 
 def edit(  # noqa: PLR0913 # what an edit needs
@@ -315,11 +289,7 @@ def edit(  # noqa: PLR0913 # what an edit needs
         edited.
     """
     # Beside encrypted payloads, the record must not hold their values.
-    if configured() is None:
-        recorded = patch
-    else:
-        recorded = rules.without_values(patch)
-
+    recorded = patch if configured() is None else rules.without_values(patch)
     how = _How(
         patch=rules.encoded(recorded), paths=rules.paths(patch), actor=actor, why=why
     )
@@ -327,7 +297,10 @@ def edit(  # noqa: PLR0913 # what an edit needs
 
     for chunk in seen.chunks():
         same = _unchanged(conn, chunk, causes)
-        rows = [_row(letter, edited(letter, patch, handlers)) for letter in same]
+        rows = [
+            (each.id, each.digest, *_sealed(each, edited(each, patch, handlers)))
+            for each in same
+        ]
         refused = _write(conn, rows, how)
         causes.update(refused)
         progress(len(chunk))
@@ -349,25 +322,17 @@ def _unchanged(
     conn: Connection, chunk: Mapping[int, bytes], causes: Counter[str | None]
 ) -> list[Letter]:
     """Return the dead letters that are as they were previewed; count the others."""
-    chosen = Filter(ids=list(chunk))
-    found = list(find(conn, chosen))
-    same = [letter for letter in found if _is_same(letter, chunk)]
+    found = list(find(conn, Filter(ids=list(chunk))))
+    same = [
+        letter
+        for letter in found
+        if isinstance(letter, Letter) and letter.digest == chunk[letter.id]
+    ]
 
     causes["not_open"] += len(chunk) - len(found)
     causes["changed"] += len(found) - len(same)
 
     return same
-
-
-def _is_same(letter: Letter | int, digests: Mapping[int, bytes]) -> TypeGuard[Letter]:
-    """Return True if a dead letter is as it was previewed."""
-    if not isinstance(letter, Letter):
-        return False
-    return letter.digest == digests[letter.id]
-
-
-def _row(letter: Letter, text: str) -> tuple[int, bytes, str, str | None]:
-    return letter.id, letter.digest, *_sealed(letter, text)
 
 
 def _sealed(letter: Letter, text: str) -> tuple[str, str | None]:

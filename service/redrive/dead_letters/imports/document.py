@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from redrive.errors import InvalidJob
 from redrive.rules.attempts.failure import reported
+from redrive.rules.attempts.policy import is_whole
 from redrive.rules.model import Category, Failure, Reason
 from redrive.rules.nearest import nearest_or_all
 from redrive.rules.payloads.job_fields import CheckedJob, check_job
@@ -125,19 +126,13 @@ def _check_names(fields: Fields) -> None:
 
 def _death(fields: Fields) -> dict[str, Any]:
     """Return the checked fields about the death."""
-    death: dict[str, Any] = {}
-    for name, check in _CHECKS.items():
-        death[name] = check(name, fields.get(name))
-
-    _check_order(death["created_at"], death["died_at"])
-    return death
-
-
-def _check_order(created_at: datetime | None, died_at: datetime | None) -> None:
+    death = {name: check(name, fields.get(name)) for name, check in _CHECKS.items()}
+    created_at, died_at = death["created_at"], death["died_at"]
     if created_at and died_at and created_at > died_at:
         path = "created_at"
-        rule = "must not lie after died_at"
-        raise InvalidJob(path, rule)
+        raise InvalidJob(path, "must not lie after died_at")
+
+    return death
 
 
 def _failure(
@@ -156,16 +151,11 @@ def _failure(
 def frames(stack: str) -> list[Row]:
     """Return the places in a printed stack, outermost first; none if unknown."""
     # Of a chain, Python prints the exception that was raised last at the end.
-    if _PYTHON_BEGINS in stack:
-        text = stack[stack.rfind(_PYTHON_BEGINS) :]
-    else:
-        text = stack
+    text = stack[max(0, stack.rfind(_PYTHON_BEGINS)) :]
     for form in _STACKS:
         found = [_frame(place) for place in form.place.finditer(text)]
-        if found and form.is_innermost_first:
-            return found[::-1]
         if found:
-            return found
+            return found[::-1] if form.is_innermost_first else found
 
     return []
 
@@ -190,8 +180,7 @@ def _job(fields: Fields, source: str, source_id: str | None) -> CheckedJob:
         del of_job["queue"]
     if of_job.get("payload", "") is None:
         path = "payload"
-        rule = "must be an object, not null"
-        raise InvalidJob(path, rule)
+        raise InvalidJob(path, "must be an object, not null")
 
     headers: Any = fields.get("headers") or {}
     if isinstance(headers, Mapping):  # other types are rejected by their check
@@ -270,11 +259,7 @@ def _one_of(
 
 def _source_id(name: str, value: object) -> str | None:
     """Return an id as text; many systems have numbers."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if is_number:
-        return check_text(name, str(value))
-
-    return check_text(name, value)
+    return check_text(name, str(value) if is_whole(value) else value)
 
 
 def _attempts(name: str, value: object) -> int:

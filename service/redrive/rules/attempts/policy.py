@@ -77,8 +77,12 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_whole_or_absent(value: object) -> bool:
-    return value is None or is_whole(value)
+def _is_count(value: Any) -> bool:
+    return is_whole(value) and value >= 1
+
+
+def _is_count_or_absent(value: object) -> bool:
+    return value is None or _is_count(value)
 
 
 def _is_duration_or_absent(value: object) -> bool:
@@ -105,14 +109,15 @@ def _by_category(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
     )
 
 
+_COUNT = "a whole number, 1 or more"
 _DURATION = "a timedelta or a number of seconds"
 _TYPES: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
-    (("max_losses", "same_failure_limit"), is_whole, "a whole number"),
-    (("max_attempts",), _is_whole_or_absent, "a whole number"),
+    (("max_losses", "same_failure_limit"), _is_count, _COUNT),
+    (("max_attempts",), _is_count_or_absent, _COUNT),
     (("timeout",), is_duration, _DURATION),
     (("window", "backoff", "backoff_cap"), _is_duration_or_absent, _DURATION),
     (("rules",), _are_rules, "a list of Rule"),
-    (("attempts",), _by_category(is_whole), "whole numbers by category"),
+    (("attempts",), _by_category(_is_count), "whole numbers by category, 1 or more"),
     (("backoffs",), _by_category(_is_pair), "(backoff, backoff_cap) by category"),
 )
 """Allowed types of the fields.
@@ -169,7 +174,6 @@ class Policy:
 
     def __post_init__(self) -> None:
         self._check_types()
-        self._check_limits()
         self._check_durations()
         self._check_categories()
 
@@ -180,13 +184,6 @@ class Policy:
                 if not is_right(value):
                     msg = f"Policy({name}={value!r}): must be {rule}"
                     raise ValueError(msg)
-
-    def _check_limits(self) -> None:
-        for name in ("max_attempts", "max_losses", "same_failure_limit"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                msg = f"Policy({name}={value}): must be 1 or more"
-                raise ValueError(msg)
 
     def _check_durations(self) -> None:
         if not 0 < seconds(self.timeout) <= MAX_TIMEOUT:
@@ -204,16 +201,10 @@ class Policy:
             _check_backoff(base, cap)
 
     def _check_categories(self) -> None:
-        unknown = {*self.attempts, *self.backoffs} - {*Category}
-        limits = self.attempts.values()
-        is_allowed = not unknown and all(limit >= 1 for limit in limits)
-        if is_allowed:
-            return
-
-        allowed = ", ".join(Category)
-        rule = f"must have categories as keys ({allowed}), attempts of 1 or more"
-        msg = f"Policy(attempts=, backoffs=): {rule}"
-        raise ValueError(msg)
+        if not {*self.attempts, *self.backoffs} <= {*Category}:
+            allowed = ", ".join(Category)
+            msg = f"Policy(attempts=, backoffs=): the keys must be of: {allowed}"
+            raise ValueError(msg)
 
     def without_rules(self) -> dict[str, Any]:
         """Return the fields as plain values, without the rules.

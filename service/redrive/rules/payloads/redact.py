@@ -143,13 +143,10 @@ def _redacted(
 
     for key, item in items.items():
         is_hidden = is_secret(key, declared) or key in named
-        if is_hidden:
-            value = HIDDEN
-        else:
-            value = redact(item, declared, secrets)
-
         # A key is a text of the producer, too, so it may contain a secret.
-        shown[scrub(key, secrets)] = value
+        shown[scrub(key, secrets)] = (
+            HIDDEN if is_hidden else redact(item, declared, secrets)
+        )
 
     return shown
 
@@ -233,10 +230,8 @@ def _secrets(value: Any, declared: Collection[str], *, hidden: bool) -> Iterator
         elements = cast("list[Any]", value)
         for item in elements:
             yield from _secrets(item, declared, hidden=hidden)
-    elif hidden:
-        has_text = value is not None and not isinstance(value, bool)
-        if has_text:
-            yield str(value)
+    elif hidden and value is not None and not isinstance(value, bool):
+        yield str(value)
 
 
 def _secret_members(
@@ -270,11 +265,7 @@ def _are_secret(words: list[str]) -> bool:
     singular = [_SINGULAR.get(word, word) for word in words]
     # A number at the end counts several of them, as in `card_2`.
     has_number = len(words) > 1 and words[-1].isdigit()
-    if has_number:
-        last = singular[-2:-1]
-    else:
-        last = singular[-1:]
-
+    last = singular[-2:-1] if has_number else singular[-1:]
     pairs = map(" ".join, pairwise(singular))
 
     return (
@@ -336,10 +327,7 @@ def _known(text: str, secrets: Collection[str]) -> Iterator[Span]:
         yield whole
         return
 
-    forms: set[str] = set()
-    for secret in secrets:
-        forms |= _forms(secret)
-
+    forms = set[str]().union(*map(_forms, secrets))
     if len(forms) * len(text) > MAX_WORK:
         yield whole
         return
@@ -538,14 +526,11 @@ def _addressed(text: str) -> Iterator[Span]:
 
 def _is_card(text: str) -> bool:
     """Return True for a card number: a known issuer and Luhn digit (ISO/IEC 7812-1)."""
-    numbers = (int(sign) for sign in text if sign.isdigit())
-    digits = "".join(map(str, numbers))
+    digits = "".join(str(int(sign)) for sign in text if sign.isdigit())
     signs = set(re.sub(r"\d", "", text))
 
     # A card number is written with one separator throughout, or with none.
-    if len(signs) > 1:
-        return False
-    if not like.ISSUERS.fullmatch(digits):
+    if len(signs) > 1 or not like.ISSUERS.fullmatch(digits):
         return False
 
     return _luhn_sum(digits) % 10 == 0
@@ -576,8 +561,7 @@ def _is_iban(text: str) -> bool:
     # The country and the check digits move to the end.
     turned = code[4:] + code[:4]
     # Letters count from A = 10.
-    numbers = (int(sign, 36) for sign in turned)
-    digits = "".join(map(str, numbers))
+    digits = "".join(str(int(sign, 36)) for sign in turned)
 
     return int(digits) % 97 == 1
 
