@@ -184,11 +184,9 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
     reveal(conn, [latest])
     acknowledgements.mark(conn, [latest])
     payloads, headers = _redacted(latest, edits, failures)
-    first = payloads[0]
-    last = payloads[-1]
 
     return latest | {
-        "payload": first if original else last,
+        "payload": payloads[0 if original else -1],
         "headers": headers,
         "failures": failures,
         "lineage": [_fields(death, LINEAGE) for death in reversed(generations)],
@@ -220,9 +218,7 @@ def side_effects_of(conn: Connection, job: int) -> list[Row]:
 
 def _edit(edit: Row, payloads: tuple[Any, Any]) -> Row:
     """Describe an edit and its changes."""
-    before, after = payloads
-    changes = diff(before, after, f"edit {edit['n']}")
-    return _fields(edit, EDITED) | {"diff": changes}
+    return _fields(edit, EDITED) | {"diff": diff(*payloads, f"edit {edit['n']}")}
 
 
 def declared_secret(failures: Iterable[Fields]) -> set[str]:

@@ -45,9 +45,7 @@ def page(
     other conditions are checked on each.
     """
     if chosen.ids:
-        limited = replace(chosen, limit=most + 1)
-        rows = find(conn, limited, after)
-        return _cut(rows, most, None)
+        return _cut(find(conn, replace(chosen, limit=most + 1), after), most, None)
 
     lists = _lists(conn, chosen)
     rows: list[Row] = []

@@ -96,11 +96,7 @@ def all_described(
 ) -> Iterator[Row]:
     """Yield each job of a page for display, with the progress of running ones."""
     running = [row["id"] for row in page if row["state"] == "running"]
-    if running:
-        progress = progress_of(conn, running)
-    else:
-        progress = {}
-
+    progress = progress_of(conn, running) if running else {}
     is_one_of_many = len(page) > 1
 
     for row in page:
@@ -135,8 +131,10 @@ def _pages(
 
 
 def _named_pages(conn: Connection, chosen: JobFilter) -> Iterator[list[Row]]:
+    source: LiteralString = "redrive.live_jobs_v1(%s::bigint[]) w"
     for start in range(0, len(chosen.ids), IDS_AT_A_TIME):
-        yield _named(conn, chosen, chosen.ids[start : start + IDS_AT_A_TIME])
+        named = list(chosen.ids[start : start + IDS_AT_A_TIME])
+        yield _selected(conn, chosen, source, (named,))
 
 
 def walk(
@@ -154,9 +152,7 @@ def walk(
     queues = list(chosen.queue) or None
     states = list(chosen.state) or None
     found = _selected(conn, chosen, source, (queues, states, after, looks))
-    if not found:
-        return found, None
-    if found[-1]["id"] is not None:
+    if not found or found[-1]["id"] is not None:
         return found, None
 
     last = found.pop()  # it stands for the jobs that were not looked at
@@ -170,11 +166,6 @@ def _selected(
     where, parameters = chosen.where()
     query = _SELECTED + source + _FOUND + where + _KEPT
     return _rows(conn, query, (*asked, *parameters))
-
-
-def _named(conn: Connection, chosen: JobFilter, named: Sequence[int]) -> list[Row]:
-    source: LiteralString = "redrive.live_jobs_v1(%s::bigint[]) w"
-    return _selected(conn, chosen, source, (list(named),))
 
 
 def _rows(

@@ -61,19 +61,14 @@ def page(
 
 def _named(conn: Connection, live: JobFilter, most: int | None = None) -> Page:
     limited = replace(live, limit=most or live.limit)
-    found = find(conn, limited)
-
-    return Page(list(found), None)
+    return Page(list(find(conn, limited)), None)
 
 
 def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
     """Return the jobs of a key from an index; none if there is more than a page."""
-    keys = chosen.ordering_key
-    statement = _BY_ORDERING_KEY
+    keys, statement = chosen.ordering_key, _BY_ORDERING_KEY
     if chosen.key:
-        keys = chosen.key
-        statement = _BY_KEY
-
+        keys, statement = chosen.key, _BY_KEY
     if not keys:
         return []
 
@@ -82,9 +77,7 @@ def _keyed(conn: Connection, chosen: JobFilter, most: int) -> list[int]:
         conn.execute(GUARDS)
         found = column(conn, statement, list(keys), limit, limit)
 
-    if len(found) <= most:
-        return found
-    return []
+    return found if len(found) <= most else []
 
 
 def _live(

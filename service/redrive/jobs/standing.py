@@ -5,7 +5,7 @@ from typing import LiteralString, NamedTuple
 
 from psycopg.rows import class_row
 
-from redrive.database.rows import Connection, column, records, value
+from redrive.database.rows import Connection, column, first_record, records, value
 
 PATIENCE_SECONDS = 60.0
 """How long a queue may stall."""
@@ -133,12 +133,12 @@ def alive(conn: Connection) -> int:
 
 def fault(conn: Connection) -> Fault | None:
     """Return a live worker in which jobs wait and none starts."""
-    return next(iter(records(conn, Fault, _FAULT)), None)
+    return first_record(conn, Fault, _FAULT)
 
 
 def slowest(conn: Connection) -> SlowWorker | None:
     """Return the live worker whose exchanges have slowed down most, if any has."""
-    return next(iter(records(conn, SlowWorker, _SLOW)), None)
+    return first_record(conn, SlowWorker, _SLOW)
 
 
 def lost(conn: Connection) -> int:

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -75,14 +75,30 @@ def _bounded(
     return (OTHER,) * len(labels)
 
 
-class Counter:
-    """Family of counters, which only `add` and `create` change."""
+class _Family:
+    """Family with one value for each label set."""
 
-    def __init__(self, name: str, documentation: str, labels: Labels) -> None:
+    made: ClassVar[type[CounterMetricFamily | GaugeMetricFamily]]
+
+    def __init__(self, name: str, documentation: str, labels: Labels = ()) -> None:
         self.name = name
         self.documentation = documentation
         self.labels = labels
         self._values: dict[Labels, float] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the family as it is now."""
+        family = self.made(self.name, self.documentation, labels=self.labels)
+        # A copy: the worker's loop may add a label set during the scrape.
+        for labels, value in list(self._values.items()):
+            family.add_metric(labels, value)
+        yield family
+
+
+class Counter(_Family):
+    """Family of counters, which only `add` and `create` change."""
+
+    made = CounterMetricFamily
 
     def add(self, labels: Labels, amount: float = 1) -> None:
         """Add to the count of a label set; past the limit, to that of `other`."""
@@ -95,23 +111,11 @@ class Counter:
         if len(self._values) < MAX_LABEL_SETS / 2:
             self.add(labels, 0)
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the family as it is now."""
-        family = CounterMetricFamily(self.name, self.documentation, labels=self.labels)
-        # A copy: the worker's loop may add a label set during the scrape.
-        for labels, value in list(self._values.items()):
-            family.add_metric(labels, value)
-        yield family
 
-
-class Gauge:
+class Gauge(_Family):
     """Family of gauges, replaced as a whole or set one by one."""
 
-    def __init__(self, name: str, documentation: str, labels: Labels = ()) -> None:
-        self.name = name
-        self.documentation = documentation
-        self.labels = labels
-        self._values: dict[Labels, float] = {}
+    made = GaugeMetricFamily
 
     def set(self, labels: Labels, value: float) -> None:
         """Set the value of one label set."""
@@ -124,14 +128,6 @@ class Gauge:
         """
         gone = self._values if len(self._values) < MAX_LABEL_SETS else {}
         self._values = dict.fromkeys(gone, 0.0) | values
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the family as it is now."""
-        family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
-        # A copy, as in Counter.
-        for labels, value in list(self._values.items()):
-            family.add_metric(labels, value)
-        yield family
 
 
 class Histogram:

@@ -162,8 +162,7 @@ def _no_worker(found: Sequence[Row]) -> str:
 def _unhandled(queue: Row) -> str:
     """Count the waiting jobs of unhandled kinds in a queue, most jobs first."""
     kinds: dict[str, int] = queue["unhandled"]
-    total = sum(kinds.values())
-    jobs = _jobs(total, "due ")
+    jobs = _jobs(sum(kinds.values()), "due ")
 
     return f"{jobs} of {_listed(list(kinds))} in {queue['queue']}"
 

@@ -36,10 +36,8 @@ def list_breakers(conn: Connection) -> None:
     \b
     redrive breaker ls
     """
-    found = breakers.find(conn)
-
     listing(
-        found,
+        breakers.find(conn),
         COLUMNS,
         right=("failures", "successes", "opened"),
         empty="no dependency has been reported yet",

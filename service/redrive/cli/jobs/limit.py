@@ -32,10 +32,8 @@ def list_limits(conn: Connection) -> None:
     \b
     redrive limit ls
     """
-    rows = limits.find(conn)
-
     listing(
-        rows,
+        limits.find(conn),
         COLUMNS,
         right=("running", "at once", "waiting"),
         empty="there are no limits",

@@ -369,8 +369,12 @@ def verb_options(  # options of one decorator
         @functools.wraps(command)
         def start(*, run: Run, **given: Any) -> object:
             more = {one.name: _text(given.pop(_safe(one))) for one in inputs}
-            is_all = given.pop("everything", everything)
-            queries = _selected(verb, given, is_all, ", or --all" if prefix else "")
+            queries = _selected(
+                verb,
+                given,
+                given.pop("everything", everything),
+                ", or --all" if prefix else "",
+            )
             handlers = given.pop("handlers", None)
             orders = orders_of(verb, run, queries, more, handlers)
             asked = Asked(verb, orders, run, handlers or run.settings.handlers or "")

@@ -171,9 +171,7 @@ class Seen:
 
         Then the jobs that were released before may all start now.
         """
-        if self.state not in RELEASING:
-            return False
-        if self.active_at is None:
+        if self.state not in RELEASING or self.active_at is None:
             return False
         return self.now - self.active_at > AHEAD_SECONDS
 
@@ -241,14 +239,13 @@ def next_step(seen: Seen) -> Step:
         return _held(seen, stay)
 
     feed, first_turn = _feed(seen)
-    late_before = None if seen.fed else seen.others_late
 
     return Step(
         state=_phase(seen),
         feed=feed,
         first_turn=first_turn,
         said=_idle_canaries(seen),
-        late_before=late_before,
+        late_before=None if seen.fed else seen.others_late,
     )
 
 
@@ -322,13 +319,8 @@ def pace(
         kind_rates: kind -> redrives per second that its handler allows.
         kinds: number of the campaign's kinds, also of kinds without such a limit.
     """
-    total = total_rate(kind_rates, kinds)
-    if total is None:
-        return rate
-    if rate is None:
-        return total
-
-    return min(rate, total)
+    rates = (rate, total_rate(kind_rates, kinds))
+    return min((each for each in rates if each is not None), default=None)
 
 
 def exposure(canaries: int) -> int:

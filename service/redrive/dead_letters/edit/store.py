@@ -166,11 +166,10 @@ def _opened(row: Fields, campaign: int | None) -> Letter | int:
     except (Undecryptable, InvalidJob):
         return row["id"]
 
-    # edit_v1 computes the same digest, so it changes nothing else than what was seen.
-    seen = f"{row['redrives']}:{row['payload']}"
     return Letter(
         id=row["id"],
-        digest=hashlib.sha256(seen.encode()).digest(),
+        # edit_v1 computes the same digest, so it changes nothing else than what was seen.
+        digest=hashlib.sha256(f"{row['redrives']}:{row['payload']}".encode()).digest(),
         whose=Whose.of(row),
         version=headers.get("version", 1),
         payload=payload,

@@ -31,9 +31,7 @@ _ORDERED = re.compile(
 
 def order_of(text: str) -> "Version | None":
     """Return the value that orders a version; None if it has no order."""
-    if len(text) > MAX_VERSION:
-        return None
-    if not _ORDERED.fullmatch(text):
+    if len(text) > MAX_VERSION or not _ORDERED.fullmatch(text):
         return None
 
     from packaging.version import Version  # noqa: PLC0415 # few commands need it
@@ -108,10 +106,6 @@ def fixes_of(given: Sequence[str], failed_in: Iterable[str]) -> list[str]:
 
 def _by_order(text: str) -> "tuple[Version, str]":
     """Return what sorts a version. Raises ValueError if it has no order."""
-    return _ordered(text), text
-
-
-def _ordered(text: str) -> "Version":
     order = order_of(text)
     if order is None:
         msg = (
@@ -120,7 +114,7 @@ def _ordered(text: str) -> "Version":
         )
         raise ValueError(msg)
 
-    return order
+    return order, text
 
 
 def state_of(group: Fields) -> str:

@@ -184,13 +184,10 @@ def secrets_of_environment(environment: Mapping[str, str]) -> frozenset[str]:
         for start, end in _addressed(value):
             found.add(value[start:end])
 
-    return frozenset(filter(_may_be_searched, found))
-
-
-def _may_be_searched(value: str) -> bool:
-    """Return True for a value that is neither short, a word nor a path."""
-    return (
-        len(value) >= SHORTEST_OF_ENVIRONMENT
+    return frozenset(
+        value
+        for value in found
+        if len(value) >= SHORTEST_OF_ENVIRONMENT
         and not value.isalpha()
         and not value.startswith("/")
     )
@@ -533,15 +530,9 @@ def _is_card(text: str) -> bool:
     if len(signs) > 1 or not like.ISSUERS.fullmatch(digits):
         return False
 
-    return _luhn_sum(digits) % 10 == 0
-
-
-def _luhn_sum(digits: str) -> int:
-    """Add the digits; from the right, each second one is doubled first."""
-    plain = map(int, digits[-1::-2])
+    # From the right, each second digit is doubled first.
     doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-
-    return sum(plain) + sum(doubled)
+    return (sum(map(int, digits[-1::-2])) + sum(doubled)) % 10 == 0
 
 
 def _is_signed(text: str) -> bool:
