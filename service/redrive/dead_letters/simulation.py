@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import LiteralString
 
@@ -106,25 +106,22 @@ def _recorded(conn: Connection, since: datetime) -> Iterator[Row]:
 
 
 def _judge_again(row: Row, policy: Policy) -> Change:
-    kind = row["kind"]
-    error_class = row["error_class"]
-    category = row["category"]
     then = row["reason"] or str(Outcome.RETRY)
-
+    same = Change(
+        kind=row["kind"],
+        error_class=row["error_class"],
+        category_then=row["category"],
+        category_now=row["category"],
+        then=then,
+        now=then,
+    )
     if row["detail"].get("phase") == "payload":  # always a death, whatever the policy
-        return Change(
-            kind=kind,
-            error_class=error_class,
-            category_then=category,
-            category_now=category,
-            then=then,
-            now=then,
-        )
+        return same
 
     failure = _failure(row, policy)
     retried_for, jitter = _waits(row, policy, failure.category)
     claimed = Claimed(
-        kind,
+        row["kind"],
         row["attempt"],
         row["max_attempts"],
         streak=row["streak"],
@@ -133,14 +130,7 @@ def _judge_again(row: Row, policy: Policy) -> Change:
     )
     ending = decide(claimed, failure, policy, jitter)
 
-    return Change(
-        kind=kind,
-        error_class=error_class,
-        category_then=category,
-        category_now=str(failure.category),
-        then=then,
-        now=_now(ending, then),
-    )
+    return replace(same, category_now=str(failure.category), now=_now(ending, then))
 
 
 def _waits(row: Row, policy: Policy, category: Category) -> tuple[float, float]:

@@ -184,8 +184,7 @@ def _job(fields: Fields, source: str, source_id: str | None) -> CheckedJob:
 
     headers: Any = fields.get("headers") or {}
     if isinstance(headers, Mapping):  # other types are rejected by their check
-        given = cast("Fields", headers)
-        headers = {**given, **_origin(source, source_id)}
+        headers = {**cast("Fields", headers), **_origin(source, source_id)}
 
     return check_job({**of_job, "headers": headers})
 

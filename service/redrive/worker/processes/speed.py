@@ -44,10 +44,7 @@ class Speed:
                 return
             self.ended = 0
 
-        measured = 0.0
-        if self.busy_seconds > 0:
-            measured = self.ended / self.busy_seconds
-
+        measured = self.ended / self.busy_seconds if self.busy_seconds > 0 else 0.0
         self.ended = 0
         self.busy_seconds = 0.0
 
