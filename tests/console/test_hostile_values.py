@@ -175,7 +175,8 @@ def failed(redrive: Redrive, *command: str) -> Any:
     return (command, ran.code, ran.err[-900:]) if is_ours else None
 
 
-def by_pages(site: Site, live: int, bad: int) -> list[Any]:
+def paths_of(live: int, bad: int, method: str = "GET") -> list[str]:
+    """Return the paths of all pages and of the API, with names of what there is."""
     names = {
         "fingerprint:path": ["f1"],
         "job": [live, bad],
@@ -186,17 +187,9 @@ def by_pages(site: Site, live: int, bad: int) -> list[Any]:
         "form": ["csv"],
         "word": ["redrive", "dismiss", "edit"],
     }
-    paths = [
-        f"/edit?id={bad}",
-        "/export/jobs.json",
-        f"/change/cancel?id={live}",
-        "/change/campaign-start?id=1",
-        "/change/proposal-start?id=2",
-        "/dead-letters?state=any",
-        "/groups?closed=yes",
-    ]
+    paths = []
     routes = [route for part in PARTS for route in part.router.routes]
-    for path in (str(route.path) for route in routes if "GET" in route.methods):
+    for path in (str(route.path) for route in routes if method in route.methods):
         some = [] if "/events" in path else [path]
         for field in re.findall("{([^}]+)}", path):
             some = [
@@ -205,6 +198,20 @@ def by_pages(site: Site, live: int, bad: int) -> list[Any]:
                 for value in names.get(field, ["x"])
             ]
         paths += some
+    return paths
+
+
+def by_pages(site: Site, live: int, bad: int) -> list[Any]:
+    paths = [
+        f"/edit?id={bad}",
+        "/export/jobs.json",
+        f"/change/cancel?id={live}",
+        "/change/campaign-start?id=1",
+        "/change/proposal-start?id=2",
+        "/dead-letters?state=any",
+        "/groups?closed=yes",
+        *paths_of(live, bad),
+    ]
     browser, program = site.signed_in("olaf"), site.bearer("olaf")
     found: list[Any] = []
     for path in paths:
