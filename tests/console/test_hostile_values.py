@@ -176,7 +176,7 @@ def failed(redrive: Redrive, *command: str) -> Any:
 
 
 def paths_of(live: int, bad: int, method: str = "GET") -> list[str]:
-    """Return the paths of all pages and of the API, with names of what there is."""
+    """Return the paths of all pages and of the API, with names that exist."""
     names = {
         "fingerprint:path": ["f1"],
         "job": [live, bad],

@@ -31,7 +31,7 @@ class SideEffects:
         return bool(self._waiting) and now >= self._due_at
 
     def take(self, now: float) -> bool:
-        """Take the side effects that are due, for one try; False if there are none."""
+        """Take the side effects that are due, for one try. Return True if this try has any."""
         if self.is_due(now):
             self._taken, self._waiting = self._waiting, []
         return self.is_taken
