@@ -162,6 +162,7 @@ def test_ctrl_c_within_a_callback_of_the_interpreter_is_not_lost(
     """Python drops exceptions there, for example while it imports a module."""
     program = """
 import signal, sys, time, weakref
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it in the background
 from redrive import __main__
 from redrive.cli import main
 

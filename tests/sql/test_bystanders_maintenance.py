@@ -58,10 +58,10 @@ TIMED: list[tuple[LiteralString, LiteralString, dict[LiteralString, LiteralStrin
         "select redrive.forget_samples_v1(9)",
         (
             "insert into redrive.reservoir_samples (kind, slot, at, facts)"
-            " select a, b, at, to_jsonb(n) from v;"
+            " select a, b, at, jsonb_build_object('n', n) from v;"
             " insert into redrive.reservoirs (kind, taken_at) select n, at from v"
         ),
-        {"reservoir_samples": "facts::int", "reservoirs": "kind::int"},
+        {"reservoir_samples": "(facts->>'n')::int", "reservoirs": "kind::int"},
     ),
     (
         "select redrive.interrupt_runs_v1(9)",
