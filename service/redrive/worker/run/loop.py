@@ -56,7 +56,6 @@ from redrive.worker.shared_state import SharedState
 MOST_TIMES_LEFT = 20
 """How often the event loop may be left before the process ends."""
 
-
 TURN_NS = 2_000_000
 """How long jobs may start one after the other before the event loop has its turn."""
 
