@@ -48,7 +48,7 @@ def test_who_blocks_is_named_after_ten_seconds_and_at_the_end(url: str) -> None:
                 f" ('a', '{{\"card\": \"{SECRET}\"}}')"
             )
             done = subprocess.run(
-                [sys.executable, "-m", "redrive", "migrate", "--patience", "11s"],
+                [sys.executable, "-m", "redrive", "migrate", "--patience", "20s"],
                 env={"PATH": os.environ["PATH"], "REDRIVE_DATABASE_URL": url},
                 capture_output=True,
                 text=True,
@@ -68,7 +68,7 @@ def test_who_blocks_is_named_after_ten_seconds_and_at_the_end(url: str) -> None:
         assert told["statement"] == "insert into redrive.jobs"
         assert told["transaction_seconds"] >= 10
         assert last.startswith(
-            f"redrive: gave up after 11 s: pid {told['pid']} (application"
+            f"redrive: gave up after 20 s: pid {told['pid']} (application"
         )
         assert "'checkout', idle in transaction" in last
         assert last.endswith("then run: redrive migrate")
