@@ -20,6 +20,9 @@ NORMAL: dict[str, tuple[dict[str, str], float]] = {
     "redrive_pg_replication_slot_kept_bytes": ({"slot": "b"}, 2e8),
     "redrive_pg_replication_slot_active": ({"slot": "b"}, 1),
     "redrive_pg_sequence_used_ratio": ({"sequence": "workers_id_seq"}, 0.01),
+    "redrive_names_used_ratio": ({"names": "kinds"}, 0.04),
+    "redrive_disk_used_bytes": ({"what": "dead_letters"}, 3e9),
+    "redrive_disk_budget_bytes": ({}, 1e10),
     "redrive_campaign_idle_seconds": ({"state": "paused"}, 0),
     "redrive_heals_aborted": ({}, 0),
     "redrive_limit_oldest_wait_seconds": ({"limit": "emails"}, 20),
@@ -81,6 +84,18 @@ def a_standby_is_late(day: Day, at: int) -> None:
     day.expect("replication", HERE, at, at + 10 * MINUTE)
 
 
+def names_run_out(day: Day, at: int) -> None:
+    """Nearly all allowed kinds are in use."""
+    _hold(day, "redrive_names_used_ratio", 0.93, at, day.minutes(20, 60))
+    day.expect("names", HERE, at, at + 5 * MINUTE)
+
+
+def the_disk_fills(day: Day, at: int) -> None:
+    """Dead letters take most of their disk budget."""
+    _hold(day, "redrive_disk_used_bytes", 9e9, at, day.minutes(20, 60))
+    day.expect("disk", HERE, at, at + 15 * MINUTE)
+
+
 def the_console_is_gone(day: Day, at: int) -> None:
     """No console can be scraped."""
     day.without_console |= set(range(at, at + day.minutes(20, 60)))
@@ -120,6 +135,11 @@ def a_burst_of_connections(day: Day, at: int) -> None:
     _hold(day, "redrive_pg_connections", 95, at, day.minutes(1, 9))
 
 
+def a_purge_makes_room(day: Day, at: int) -> None:
+    """Dead letters take most of their disk budget for minutes."""
+    _hold(day, "redrive_disk_used_bytes", 8.5e9, at, day.minutes(5, 14))
+
+
 def a_rollout_of_the_console(day: Day, at: int) -> None:
     """No console is there for minutes."""
     day.without_console |= set(range(at, at + day.minutes(1, 8)))
@@ -156,12 +176,15 @@ HAPPENINGS: tuple[Callable[[Day, int], None], ...] = (
     dead_rows_pile_up,
     a_slot_is_left_behind,
     a_standby_is_late,
+    names_run_out,
+    the_disk_fills,
     the_console_is_gone,
     the_console_fails,
     a_campaign_is_forgotten,
     heals_abort,
     a_job_never_gets_its_turn,
     a_burst_of_connections,
+    a_purge_makes_room,
     a_rollout_of_the_console,
     a_few_errors_of_the_console,
     a_standby_is_restarted,
