@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 import psycopg
 import pytest
 
+from redrive.cli.support.connection import wait_for_schema
+from redrive.database.connections.address import Address
 from redrive.database.connections.connect import OwnConnection
 from redrive.database.schema.migrate import (
     LOCK_KEY,
@@ -305,6 +307,28 @@ def test_a_new_worker_waits_for_the_series_and_then_records_only_what_is_new(
         assert {entry.job for entry in workers.ledger()} == {old, new}
         assert worker.get("/livez")[0] == 200
         assert not [e for e in worker.events() if "failed" in str(e.get("event"))]
+
+
+@on_one_server
+def test_a_login_is_waited_for_until_it_is_a_member_of_its_role(
+    fresh_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its pod was restarted before, again and again."""
+    login(fresh_server, "late", "")
+    with (
+        fresh_server.empty() as url,
+        connect(url) as conn,
+        ThreadPoolExecutor() as pool,
+    ):
+        migrate(conn)
+        of_late = Address(psycopg.conninfo.make_conninfo(url, user="late"))
+        waiting = pool.submit(wait_for_schema, of_late, 60)
+        refusal = "permission denied for schema redrive (42501)"
+        wait_for(lambda: f"{refusal}; docs/roles.md" in caplog.text)
+        assert "cannot be reached" not in caplog.text
+
+        conn.execute("grant redrive_worker to late")
+        waiting.result(timeout=30)
 
 
 def table_exists(conn: OwnConnection, name: str) -> bool:

@@ -335,7 +335,9 @@ def test_a_redrive_by_clicking_in_the_console(release: Release) -> None:
 
     assert said.startswith("3 dead letters redriven by campaign")
     assert len(release.wait_for_ends(dead)) == 3
-    assert ["token:ada", "clicked"] in release.sql("select actor, why from redrive.audit")
+    assert ["token:ada", "clicked"] in release.sql(
+        "select actor, why from redrive.audit"
+    )
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def only_one(settings: "Settings", name: str) -> Iterator[None]:
 
 
 def wait_for_schema(where: Address, patience: float) -> None:
-    """Wait until the database answers with a schema that this program knows.
+    """Wait until the database answers with a schema that this program knows and may use.
 
     In a cluster, database, migration, workers and exporter all start at once.
 
@@ -132,16 +132,16 @@ def wait_for_schema(where: Address, patience: float) -> None:
         SettingsError: the URL cannot be read.
         SchemaError: the schema is still missing or too old, or it is too new.
         psycopg.OperationalError: the database still cannot be reached.
+        psycopg.errors.InsufficientPrivilege: the login still may not use the schema.
     """
     began = time.monotonic()
     logged = ""
 
     while (trouble := _trouble_at_start(where)) is not None:
         limit = patience
-        text = first_line(trouble)
-        if isinstance(trouble, psycopg.Error):
+        _, text = explain(trouble)
+        if isinstance(trouble, psycopg.OperationalError):
             limit = max(patience, UNREACHABLE_PATIENCE)
-            text = f"{UNREACHABLE}: {text}"
 
         if time.monotonic() - began > limit:
             raise trouble
@@ -162,7 +162,12 @@ def _trouble_at_start(where: Address) -> Exception | None:
     except SchemaTooNew:
         # Waiting does not help: no migration makes a schema older.
         raise
-    except (SchemaError, psycopg.OperationalError) as error:
+    except (
+        SchemaError,
+        psycopg.OperationalError,
+        # A login becomes a member of its role after the first migration, perhaps.
+        psycopg.errors.InsufficientPrivilege,
+    ) as error:
         return error
 
     return None
