@@ -86,6 +86,20 @@ def test_a_flood_of_jobs_that_come_back_leaves_every_fourth_claim_to_the_others(
     assert by_lane[A] == by_lane[B] == 10
 
 
+def test_a_front_lane_whose_jobs_no_claim_takes_all_leaves_a_turn_to_the_others():
+    """A claim takes limited jobs of one lane only, and the jobs under few limits."""
+    book = LaneBook(None)
+    book.replace([(A, None)], 0.0, 0.001)
+    first: list[Lane] = []
+    for _ in range(2 * FRONT_SHARE):
+        request = book.request(1, 5, 1.0)
+        first.append(request.lanes[0])
+        places = [lane_claim(n, at, 0) for n in (1, 2) for at in (NOON, None)]
+        assert book.learn(request, places, 0.001)
+
+    assert first == 2 * [*[A.front] * (FRONT_SHARE - 1), A]
+
+
 def test_jobs_that_come_back_to_tenants_take_turns():
     """A tenant with thousands of them does not delay the one of another tenant."""
     loud, quiet = Lane(0, "a", 1), Lane(0, "a", 2)

@@ -14,7 +14,14 @@ import pytest
 from redrive.jobs.filter import JobFilter
 from redrive.jobs.find import find
 from redrive.worker import store
-from redrive.worker.round_trip import START, ClaimRequest, Settlements, exchange
+from redrive.worker.round_trip import (
+    START,
+    ClaimRequest,
+    Lane,
+    Place,
+    Settlements,
+    exchange,
+)
 from tests.factories import (
     Claimed,
     Depth,
@@ -24,6 +31,7 @@ from tests.factories import (
     depths,
     failure,
     lanes_of,
+    last_claim,
     let_die,
     make_dead_letter,
     make_job,
@@ -35,6 +43,7 @@ from tests.factories import (
 )
 from tests.postgres import Connection, Database
 
+LANE = [Lane(0, "default", 0)]
 INSERT = "insert into redrive.jobs (kind, payload) select %s, %s::jsonb from generate_series(1, %s)"
 
 
@@ -723,3 +732,38 @@ def test_a_limit_that_is_lifted_from_many_jobs_wakes_them_in_steps(
     assert max(steps) < 2 * step
     due = "select count(*) from redrive.jobs where run_at <= clock_timestamp()"
     assert database.value(due) == count
+
+
+@pytest.mark.parametrize(
+    ("limit", "are_named", "found"),
+    [
+        ("customer:*", True, [200, 101]),
+        # each counts as one name until its claim gives it the names of its kind
+        ("customer:*", False, [100, 100, 101]),
+        ("other", True, [301]),
+    ],
+)
+def test_a_claim_takes_the_jobs_under_a_hundred_names_and_the_next_one_goes_on(
+    database: Database, limit: str, found: list[int], *, are_named: bool
+) -> None:
+    """Each name costs time: a claim of thousands did not end before its timeout."""
+    conn = database.conn
+    worker = make_limited_worker(conn, "customer:{c}")
+    set_limit(conn, limit, 2)
+    database.rows(
+        "insert into redrive.jobs (kind, payload)"
+        " select 'a.b', jsonb_build_object('c', n / 2) from generate_series(2, 301) n"
+    )
+    if not are_named:
+        database.rows("update redrive.jobs set limits = null")
+    make_job(conn, "plain")
+    place, counts, is_more = START, [], True
+    while is_more:
+        request = ClaimRequest(worker, LANE, [place], 999, after=last_claim(conn))
+        lane, *rest = exchange(conn, Settlements(), request).lanes
+        place = Place(lane.upto, lane.upto_id, lane.as_of)
+        counts.append(lane.jobs)
+        is_more = [row.upto for row in rest] == [None]
+
+    assert counts == found
+    assert sound(database)

@@ -12,8 +12,8 @@
 -- out:   one row for each lane that had something due: the lane's number, from 1; the claim and how
 --        many jobs it lists, or null and 0 if it takes none of them; and the place up to which
 --        the lane has been claimed, as of claim `seen`. The place is null while another worker
---        claims from the lane, or the next claim should. A lane that was waited for gets a second
---        row
+--        claims from the lane. A lane that was waited for gets a second row. A lane with jobs that
+--        are left to the next claim gets a second row without a place
 --        one row without a lane if all visible jobs that were due by `upto` were looked at
 --        the jobs without a lane, as claimed_v1 reads them, if they are few and small
 -- locks: the row of the lane, skip locked, and the worker's row for key share. A claim that waits
@@ -280,21 +280,38 @@ begin
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
 
-        -- After a lane with limits, take only the jobs before the first one with a limit or an
-        -- ordering key. A claim that holds the keys of limits waits for no other session, so that
-        -- claims never wait in a circle. The next claim takes the other jobs.
-        is_cut := taken is not null and (is_any_limited or is_any_ordered);
-        if is_cut then
+        -- Leave jobs to the next claim, from the first one behind 100 names of limits on: each name
+        -- costs a claim up to a millisecond. After a lane with limits, leave those from the first
+        -- one with a limit or an ordering key on. A claim that holds the keys of limits waits for no
+        -- other session, so that claims never wait in a circle.
+        is_cut := false;
+        if is_any_limited and cardinality(ids) > 100
+           or taken is not null and (is_any_limited or is_any_ordered) then
             jobs := (
-                select min(d.place) - 1
-                from unnest(ids, keys) with ordinality as d(id, ordering_key, place)
-                join redrive.jobs j on j.id = d.id
-                where j.id = any (ids)
-                  and (d.ordering_key is not null or j.limits is not null
-                       or j.kind like any (limited)));
+                select f.place - 1
+                from (
+                    select n.name, min(d.place) as place, bool_or(j.limits is null) as is_open
+                    from unnest(ids, keys) with ordinality as d(id, ordering_key, place)
+                    cross join lateral (
+                        select j.limits, j.kind from redrive.jobs j where j.id = d.id offset 0) j
+                    cross join lateral unnest(case
+                        when taken is not null and d.ordering_key is not null then array['']
+                        when j.limits is not null then j.limits
+                        -- take_slots gives it its names
+                        when j.kind like any (limited) then array[d.id::text] end) as n(name)
+                    group by n.name order by 2) f
+                where taken is not null
+                   or f.is_open and exists (select from redrive.limits)
+                   or exists (select from redrive.limit_of_v1(f.name))
+                offset case when taken is null then 100 else 0 end limit 1);
+            is_cut := jobs is not null;
+        end if;
+        if is_cut then
             ids := ids[:jobs]; kinds := kinds[:jobs]; run_ats := run_ats[:jobs];
             keys := keys[:jobs];
-            is_any_ordered := false; is_any_limited := false; looked_at_all := false;
+            is_any_ordered := is_any_ordered and taken is null;
+            is_any_limited := taken is null;
+            looked_at_all := false;
         end if;
 
         -- 5. Jobs held by others. Leave out what another session has locked.
@@ -392,7 +409,7 @@ begin
             -- were behind the place, there are probably more.
             perform redrive.set_full_scan_v1(
                 queues[lane_no], priorities[lane_no], lanes[lane_no], mine, case
-                    when left_to_claim = 0 and (run_ats[jobs], ids[jobs]) < (upto, upto_id)
+                    when (is_cut or left_to_claim = 0) and (run_ats[jobs], ids[jobs]) < (upto, upto_id)
                     then '-infinity'
                     else clock_timestamp() + greatest(
                         interval '0.2 seconds', 20 * (clock_timestamp() - began),

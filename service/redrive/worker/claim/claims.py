@@ -116,7 +116,9 @@ class Claims:
         is_any_busy = self._lanes.learn(request, answer.lanes, cost)
         self._telemetry.claimed(count, cost)
 
-        has_waited = any(lane.upto is None for lane in answer.lanes)
+        # A claim that left jobs for the next one did not wait: its second row has no place.
+        first = {lane.lane_no: lane.upto for lane in reversed(answer.lanes)}
+        has_waited = None in first.values()
         # An idle worker that found nothing, without a wait, knows the cost of a poll.
         if request.lane_wait_ms and not (count or has_waited):
             self._polling.took(cost)

@@ -148,10 +148,7 @@ class LaneBook:
             self.add_when_due(due_in.items(), began)
 
         waits = [wait for wait in due_in.values() if wait is not None]
-        if waits:
-            return max(0.0, min(waits))
-
-        return None
+        return min(waits, default=None)
 
     def add_when_due(
         self, found: Iterable[tuple[Lane, float | None]], began: float
@@ -261,7 +258,7 @@ class LaneBook:
         if self._partial_claims % FRONT_SHARE != FRONT_SHARE - 1:
             order.sort(key=lambda lane: (lane.priority, not lane.is_front))
 
-        if self._partial_claims == AGING_SHARE - 1:
+        if self._partial_claims % AGING_SHARE == AGING_SHARE - 1:
             oldest = min(filter(self._seen.__contains__, order), key=looked.__getitem__)
             order.remove(oldest)
             order.insert(0, oldest)
@@ -296,7 +293,7 @@ class LaneBook:
                 lane = request.lanes[lane_no - 1]
                 self._move_on(lane, Place(upto, upto_id or 0, as_of or 0), jobs, now)
 
-        self._count_looks(request.lanes, looked_at)
+        self._count_looks(request.lanes, looked_at, is_partial=bool(busy))
         return bool(busy)
 
     def _move_on(self, lane: Lane, reached: Place, jobs: int, now: float) -> None:
@@ -307,19 +304,23 @@ class LaneBook:
             return
 
         self._seen[lane] = now
-        only_late_jobs = (before.run_at, before.id) == (reached.run_at, reached.id)
+        only_late_jobs = before[:2] == reached[:2]
         if only_late_jobs:
             self._sweep_at = now  # there are probably more before the place
 
-    def _count_looks(self, lanes: Sequence[Lane], looked_at: int) -> None:
-        """Note that a claim has looked at the first `looked_at` of these lanes."""
+    def _count_looks(
+        self, lanes: Sequence[Lane], looked_at: int, *, is_partial: bool
+    ) -> None:
+        """Note that a claim has looked at the first `looked_at` of these lanes.
+
+        `is_partial`: it has left due jobs in one of them.
+        """
         self._claims += 1
         self._looked |= dict.fromkeys(lanes[:looked_at], self._claims)
+        self._partial_claims += 1
 
-        if looked_at in {0, len(lanes)}:
+        if looked_at in {0, len(lanes)} and not is_partial:
             self._partial_claims = 0
-        else:
-            self._partial_claims = (self._partial_claims + 1) % AGING_SHARE
 
     def _looked_at_all(self, lanes: Iterable[Lane], now: datetime) -> None:
         """Move the places of lanes that hold no due job that is still free."""
