@@ -94,15 +94,12 @@ class Claims:
             lane_wait_ms=lane_wait_ms,
         )
         if request is None:
-            self._found_no_lane(now)
+            polling.found_nothing(now, random.random())
+            # A notification may be of a lane that cannot be looked for yet.
+            if polling.was_notified:
+                polling.no_later_than(max(now, self._lanes.may_look_at))
 
         return request
-
-    def _found_no_lane(self, now: float) -> None:
-        self._polling.found_nothing(now, random.random())
-        # A notification may be of a lane that cannot be looked for yet.
-        if self._polling.was_notified:
-            self._polling.no_later_than(max(now, self._lanes.may_look_at))
 
     def learn(
         self, request: ClaimRequest, answer: Answer, cost: float

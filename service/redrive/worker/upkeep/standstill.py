@@ -14,7 +14,8 @@ from enum import Enum
 import psycopg
 
 from redrive.database.connections.link import Link
-from redrive.jobs.standing import Blocker, blockers
+from redrive.jobs.standing import blockers
+from redrive.observability.health import Remark
 from redrive.worker import store
 
 LEAST_SECONDS = 30.0
@@ -52,7 +53,7 @@ class Standstill:
     kinds: Callable[[], Sequence[str]]
     age: Callable[[float], float]
     waited: Callable[[float], float]
-    _blockers: Sequence[Blocker] = field(default=(), init=False)
+    _blockers: Sequence[str] = field(default=(), init=False)
     _due: _Due = field(default=_Due.NOTHING, init=False)
     _look_at: float = field(default=0.0, init=False)
 
@@ -81,20 +82,22 @@ class Standstill:
                 self._due = _Due.UNKNOWN
             else:
                 self._due = _Due.JOBS if is_any else _Due.NOTHING
-            self._blockers = blockers(conn)
+            self._blockers = [blocker.text for blocker in blockers(conn)[:1]]
 
     def fault(self, now: float) -> str | None:
-        """Return what is wrong, or None. Any thread may call it."""
-        age, waited, due = self.age(now), self.waited(now), self._due
-        found = [blocker.text for blocker in self._blockers[:1]]
+        """Return what is wrong, or None. Any thread may call it.
 
-        if due is _Due.NOTHING:
+        It is only a remark if claims wait and no session was seen that stops them: other
+        workers may be in the way.
+        """
+        age, waited = self.age(now), self.waited(now)
+        if self._due is _Due.NOTHING or max(age, waited) < self.limit:
             return None
-        if age >= self.limit:
-            return "; ".join(
-                [f"none has succeeded for {age:.0f} s, and {due.value}", *found]
-            )
-        if waited >= self.limit and found:  # other workers may be in the way, too
-            return f"claims have waited for {waited:.0f} s for a lane; {found[0]}"
 
-        return None
+        text = f"claims have waited for {waited:.0f} s for a lane"
+        if age >= self.limit:
+            text = f"none has succeeded for {age:.0f} s, and {self._due.value}"
+        elif not self._blockers:
+            return Remark(text)
+
+        return "; ".join([text, *self._blockers])
