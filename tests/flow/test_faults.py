@@ -12,7 +12,7 @@ from redrive import enqueue
 from redrive.database.connections import address
 from redrive.database.connections.connect import connect
 from redrive.database.connections.link import Link, Watchdog
-from redrive.database.connections.trouble import Trouble, trouble
+from redrive.database.connections.trouble import Trouble, refusal, trouble
 from redrive.enqueue import enqueue_many
 from tests.flow import look
 from tests.flow.harness import Entry, Workers, alive, wait_for
@@ -226,6 +226,25 @@ def test_a_thousand_failures_in_a_row_do_not_break_the_link(database: Database):
         pass
 
     assert began < link.retry_at <= time.monotonic() + 5
+
+
+def test_a_link_says_why_the_server_cannot_be_reached():
+    """It named only the number of calls, and a worker's log `OperationalError (None)`."""
+    link = Link("host=127.0.0.1 port=1 connect_timeout=1", "test")
+    with pytest.raises(psycopg.OperationalError) as error, link.use():
+        pass
+
+    assert link.trouble() == "1 calls failed in a row: Connection refused"
+    assert refusal(error.value) == "Connection refused"
+
+
+def test_a_missing_right_is_named(database: Database):
+    """As where the Secrets of worker and exporter are swapped."""
+    database.conn.execute("set role redrive_viewer")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege) as error:
+        database.conn.execute("select redrive.beat_v1('{}', '{}', '{}')")
+
+    assert refusal(error.value) == "permission denied for function beat_v1 (42501)"
 
 
 def fail(link: Link) -> float:

@@ -31,7 +31,6 @@ from math import isfinite
 
 import psycopg
 
-from redrive.database.connections.address import CannotLogIn
 from redrive.database.connections.trouble import Trouble, refusal, trouble
 from redrive.observability.metrics import MAX_LABEL_SETS, Histogram, Metrics
 from redrive.observability.tracing import MAX_LINKS, Tracing
@@ -341,10 +340,8 @@ class Telemetry:
                 "error": type(error).__name__,
                 "sqlstate": state,
                 "in_a_row": self.errors_in_a_row,
+                "why": refusal(error),
             }
-            # These texts are known to hold no values.
-            is_refused_login = isinstance(error, CannotLogIn)
-            extra["why"] = str(error) if is_refused_login else refusal(error)
             logger.warning("database error", extra=extra)
 
     def gauges(

@@ -14,6 +14,7 @@ from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.output import warn
 from redrive.database.ask import outcomes
 from redrive.database.connections.address import Address
+from redrive.database.connections.trouble import first_line
 from redrive.database.rows import Connection
 from redrive.database.schema import migrate
 from redrive.dead_letters.runs import hold_lock
@@ -171,20 +172,6 @@ def _trouble_at_start(where: Address) -> Exception | None:
         return error
 
     return None
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's text.
-
-    libpq adds every address that it tried on further lines. The line never holds the
-    password.
-    """
-    text = str(error).strip()
-    if not text:
-        return type(error).__name__
-
-    first, _, _ = text.partition("\n")
-    return first
 
 
 def explain(error: BaseException) -> tuple[Exit, str]:

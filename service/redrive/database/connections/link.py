@@ -28,7 +28,7 @@ from redrive.database.connections.connect import (
     settings_of_transaction,
 )
 from redrive.database.connections.refusals import is_refusal
-from redrive.database.connections.trouble import Trouble, trouble
+from redrive.database.connections.trouble import Trouble, refusal, trouble
 from redrive.errors import SettingsError
 
 WATCH_SECONDS = 0.2
@@ -120,7 +120,7 @@ class Link:
         self.answered_at = float("-inf")
         self.overdue_at = float("inf")
         self.fault: str | None = None
-        """Reason why the login fails at the moment, in words that may be shown."""
+        """Reason why calls fail at the moment, in words that may be shown."""
 
     @property
     def failures(self) -> int:
@@ -174,7 +174,7 @@ class Link:
         return conn
 
     def _lost(self, error: psycopg.Error) -> None:
-        self.fault = str(error) if isinstance(error, CannotLogIn) else None
+        self.fault = refusal(error)
         self._backoff.failed(time.monotonic())
         self.close()
 

@@ -53,9 +53,27 @@ def _meaning(sqlstate: str) -> Trouble:
 _RAISED_IN = re.compile(r"PL/pgSQL function (\S{1,200}\([^)]{0,400}\))")
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text.
+
+    libpq adds every address that it tried on further lines. The line never holds the
+    password.
+    """
+    return (str(error).strip() or type(error).__name__).partition("\n")[0]
+
+
 def refusal(error: psycopg.Error) -> str:
-    """Name the constraint or trigger function behind a refusal, without values."""
+    """Return why a call failed, without values.
+
+    It names the constraint, the trigger function, the missing right, or what keeps us
+    from the server, without its address.
+    """
     diag = error.diag
+    if (diag.message_primary or "").startswith("permission denied for "):
+        return f"{diag.message_primary} ({error.sqlstate})"
+    if isinstance(error, psycopg.OperationalError) and not diag.sqlstate:
+        return first_line(error).rpartition("failed: ")[2]
+
     name = f"{type(error).__name__} ({error.sqlstate})"
     if diag.constraint_name is not None:
         table = f"{diag.schema_name}.{diag.table_name}"

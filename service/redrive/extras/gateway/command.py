@@ -13,7 +13,7 @@ import click
 import psycopg
 
 from redrive.cli.operations import worker
-from redrive.cli.support.connection import database, first_line
+from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.misplaced import refuse_before_subcommand
 from redrive.cli.support.options import (
@@ -24,6 +24,7 @@ from redrive.cli.support.options import (
     settings_options,
 )
 from redrive.cli.support.output import emit, table, wants_json
+from redrive.database.connections.trouble import first_line
 from redrive.dead_letters.imports.store import Preview
 from redrive.errors import SettingsError
 from redrive.rules.brief import counted
