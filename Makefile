@@ -58,8 +58,7 @@ test-jit: install ## run what depends on the version of Postgres, and the life o
 	REDRIVE_TEST_POSTGRES=debian $(BIN)/pytest -n auto --dist loadgroup --sample tests/sql tests/flow $(ARGS)
 
 .PHONY: examples
-examples: ## test the examples as a new user would, in environments of their own
-	$(MAKE) -C examples/shop test
+examples: ## test the examples as a new user would, in an environment of their own
 	$(MAKE) -C examples test
 
 .PHONY: moving-test

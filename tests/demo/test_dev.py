@@ -24,6 +24,8 @@ from tests.flow.harness import wait_for
 from tests.postgres import Database
 
 APP = """
+import os
+
 from redrive import Handlers
 
 jobs = Handlers()
@@ -31,7 +33,7 @@ jobs = Handlers()
 
 @jobs.handle("greet")
 def greet(payload):
-    print("hello", payload["n"])
+    print("hello", payload["n"], "in", os.environ["DATABASE_URL"].rpartition("/")[2])
 """
 
 
@@ -148,7 +150,9 @@ def test_it_runs_everything_reloads_ends_all_of_it_and_keeps_its_data(
     assert b"<html" in urlopen(address, timeout=SECONDS).read()
 
     running.enqueue("greet", '{"n": 17}')
-    running.says("worker   hello 17")
+    running.says("worker   hello 17 in postgres")
+    own = running.environment()
+    assert own["DATABASE_URL"] == own["REDRIVE_DATABASE_URL"]
     (home / "app.saved").write_text(APP.replace("hello", "good day"))
     (home / "app.saved").rename(home / "app.py")
     running.says("code changed")

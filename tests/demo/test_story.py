@@ -171,7 +171,7 @@ def test_what_it_prints_works_when_it_is_typed(place: Place, running: Running):
     assert opening(said) == opening(shown_on_the_page())
     # The demo does not wait for its console.
     groups = wait_for(lambda: page_of(f"{console[1]}/groups"), SECONDS)
-    assert b"AttributeError" in groups
+    assert b"IndexError" in groups
 
     # It changes nothing without --yes, and says so.
     redrives = [command for command in running.commands if "dlq redrive" in command]

@@ -7,7 +7,7 @@ import pytest
 
 from redrive import Handlers, enqueue
 from redrive.rules.attempts.failure import describe
-from redrive.worker.run.services import EXAMPLES, Services
+from redrive.worker.run.services import Services
 from tests.flow.harness import Workers
 from tests.postgres import Database
 
@@ -109,4 +109,4 @@ def test_what_runs_from_its_own_directory_has_no_installed_package() -> None:
     services = Services(jobs, print, where={})
     services.close()
 
-    assert services.own == EXAMPLES
+    assert services.own == frozenset()

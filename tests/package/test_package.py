@@ -166,24 +166,27 @@ def test_the_wheel_alone_runs_a_job_and_with_a_postgres_its_quickstart(
     database = alone.parent.name
     with psycopg.connect(url, autocommit=True) as conn:
         conn.execute(f'create database "{database}"')
+    address = url.rpartition("/")[0] + f"/{database}"
     environment = {
-        "REDRIVE_DATABASE_URL": url.rpartition("/")[0] + f"/{database}",
+        "REDRIVE_DATABASE_URL": address,
+        "DATABASE_URL": address,
         "REDRIVE_HANDLERS": "handlers:jobs",
         "REDRIVE_HTTP_PORT": "0",
         "PYTHONPATH": str(orders),
     }
-    order = json.dumps({"number": 1, "amount": "49.90", "currency": "EUR"})
+    paid = {"order": "1", "customer": "Ada", "email": "ada@example.com"}
+    payment = json.dumps(paid | {"amount": "49.90", "currency": "EUR"})
 
     assert run(alone / "redrive", "--version") == f"redrive, version {VERSION}\n"
     run(alone / "redrive", "quickstart", orders)
     assert not (orders / "local.mk").exists(), "no Postgres to embed is there yet"
     run(alone / "redrive", "migrate", **environment)
-    run(alone / "redrive", "enqueue", "order.book", order, **environment)
+    run(alone / "redrive", "enqueue", "payment.book", payment, **environment)
     said = run(alone / "redrive", "worker", "--until-empty", **environment)
-    assert "order 1: 4990 cents" in said
+    assert "to ada@example.com: Order 1: 49.90 EUR paid" in said
 
     everything = f"redrive[embedded,console,crypto,http,otlp,reload] @ file://{wheel}"
     run(UV, "pip", "install", "--quiet", "--python", alone / "python", everything)
     run(alone / "redrive", "quickstart", orders, "--force")
     said = run("make", "-C", orders, "demo")
-    assert "order 5: 500 cents" in said.partition("2 dead letters redriven")[2]
+    assert "Order 5: 5.90 EUR paid" in said.partition("2 dead letters redriven")[2]

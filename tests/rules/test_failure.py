@@ -27,7 +27,6 @@ from redrive.rules.attempts.failure import (
     safe_text,
 )
 from redrive.rules.model import Category, Failure
-from redrive.worker.run.services import EXAMPLES
 
 SECRET = "hunter2-canary"
 
@@ -449,16 +448,3 @@ def test_outer_frames_are_kept_whatever_their_module_is_called(letter: str) -> N
 
     stack = describe(caught.value, "order.book").detail["stack"]
     assert [frame["function"] for frame in stack] == ["book", "check"]
-
-
-def test_handlers_of_the_demo_count_as_code_of_an_application() -> None:
-    scope: dict[str, Any] = {"__name__": "redrive.extras.demo.shop"}
-    exec(compile("def book():\n    1 / 0\n", "/srv/app/shop.py", "exec"), scope)
-    with pytest.raises(ZeroDivisionError) as caught:
-        scope["book"]()
-    caught.value.__traceback__ = caught.value.__traceback__.tb_next
-
-    shown = describe(caught.value, "order.book", own=EXAMPLES).detail["stack"]
-    hidden = describe(caught.value, "order.book").detail["stack"]
-    assert [frame["own"] for frame in shown] == [True]
-    assert hidden == []

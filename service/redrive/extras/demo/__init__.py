@@ -1,4 +1,1 @@
-"""The shop that `redrive demo` runs: payments, receipts, and an incident.
-
-`handlers.py` is the part to copy; the other modules are the stage around it.
-"""
+"""The stage on which `redrive demo` runs the shop of `redrive quickstart`."""

@@ -26,6 +26,7 @@ class Processes:
         name: str,
         command: tuple[str, ...],
         environment: Mapping[str, str],
+        cwd: Path,
         *,
         stdin: int = subprocess.DEVNULL,
     ) -> None:
@@ -36,7 +37,7 @@ class Processes:
                 stdin=stdin,
                 stdout=log,
                 stderr=log,
-                cwd=self._home,
+                cwd=cwd,
                 env=environment,
                 start_new_session=True,  # Ctrl-C must not stop it; `stop` does
             )

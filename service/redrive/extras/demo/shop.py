@@ -1,4 +1,4 @@
-"""The shop around the jobs: its tables, its order file, and the check of the books."""
+"""The shop around the jobs: its releases, its order file, and the check of the books."""
 
 import csv
 import io
@@ -12,15 +12,6 @@ from redrive.database.rows import Connection, first_record, records, value
 from redrive.enqueue import Enqueued, enqueue_reporting
 
 SCHEMA: LiteralString = """
-create schema if not exists shop;
-create table if not exists shop.ledger (
-    order_no  text primary key,
-    placed_on date not null,
-    customer  text not null,
-    amount    numeric(12, 2) not null check (amount > 0),
-    currency  text not null,
-    booked_at timestamptz not null default clock_timestamp()
-);
 create schema if not exists demo;
 create table if not exists demo.switches (
     name text primary key,
@@ -28,6 +19,16 @@ create table if not exists demo.switches (
     actual text not null
 );
 """
+
+BUG = 'text.split(".")'
+FIX = 'text.replace(",", ".").split(".")'
+
+
+def handlers(release: str) -> str:
+    """Return the text of handlers.py: the quickstart's is release 1.0, and 1.1 is mended."""
+    project = files("redrive.extras.quickstart") / "project"
+    text = (project / "handlers.py").read_text()
+    return text if release == "1.0" else text.replace(BUG, FIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def status(conn: Connection) -> Status:
 def accounts(conn: Connection) -> Iterator[Account]:
     """Return the ledger's totals by currency, beside the bank's control totals."""
     rows = conn.execute(
-        "select currency, count(*), sum(amount) from shop.ledger group by currency"
+        "select currency, count(*), sum(amount) from public.ledger group by currency"
     )
     booked = {currency: (count, amount) for currency, count, amount in rows}
     totals = (files("redrive.extras.demo") / "control_totals.csv").read_text()

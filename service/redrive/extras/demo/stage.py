@@ -38,10 +38,6 @@ from redrive.extras.demo.servers import (
 )
 from redrive.settings import PREFIX, Settings
 
-RELEASES = {
-    "1.0": "redrive.extras.demo.release_1_0:jobs",
-    "1.1": "redrive.extras.demo.handlers:jobs",
-}
 PYTHON = (sys.executable, "-m")
 TICK = 0.1
 PROCESSES = ("prometheus", "alertmanager", "exporter", "console", "worker", "mail")
@@ -61,6 +57,8 @@ class Stage:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.mailbox = home / "mail"
+        self.shop = home / "shop"
+        self.shop.mkdir()
         self.stopping = threading.Event()
         self.metrics_port = Settings.model_fields["http_port"].default
         self.mail_port = free_port()
@@ -238,13 +236,15 @@ class Stage:
     # ------------------------------------------------------------------ processes
 
     def _start_worker(self) -> None:
-        release = RELEASES[self._actual["release"]]
+        code = shop.handlers(self._actual["release"])
+        (self.shop / "handlers.py").write_text(code)
         for _ in range(TRIES):
             if not is_free(self.metrics_port):
                 self.metrics_port = free_port()
 
-            options = ("--handlers", release, "--http-port", str(self.metrics_port))
-            self._run("worker", *PYTHON, "redrive", "worker", *options)
+            options = ("--handlers", "handlers:jobs")
+            port = ("--http-port", str(self.metrics_port))
+            self._run("worker", *PYTHON, "redrive", "worker", *options, *port)
             if self._processes.answers("worker", self._ready):
                 return
 
@@ -276,7 +276,8 @@ class Stage:
         socket.create_connection(("127.0.0.1", self.mail_port), 1).close()
 
     def _run(self, name: str, *command: str, stdin: int = subprocess.DEVNULL) -> None:
-        self._processes.start(name, command, self.environment(), stdin=stdin)
+        # The worker imports the handlers of this directory.
+        self._processes.start(name, command, self.environment(), self.shop, stdin=stdin)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of child processes, without the user's settings."""
@@ -293,6 +294,6 @@ class Stage:
             "REDRIVE_LOG_FORMAT": "console",
             "REDRIVE_DRAIN_TIMEOUT": "5",
             "REDRIVE_VERSION": self._actual["release"],
-            "SHOP_DATABASE_URL": self.url,
+            "DATABASE_URL": self.url,
             "SHOP_SMTP": f"127.0.0.1:{self.mail_port}",
         }

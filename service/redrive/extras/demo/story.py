@@ -15,7 +15,6 @@ import click
 
 from redrive.errors import RedriveError
 from redrive.extras.demo import shop
-from redrive.extras.demo.handlers import read_amount
 from redrive.extras.demo.monitoring import PACKAGES, find
 from redrive.extras.demo.pager import as_shown
 from redrive.extras.demo.stage import TICK, Stage
@@ -238,7 +237,7 @@ def chapters(stage: Stage) -> list[Chapter]:
 
 def _bug(stage: Stage) -> list[Chapter]:
     """Return the chapters about the bug of release 1.0; none if it is repaired."""
-    crashed = shop.dead(stage.conn, "payment.book", "AttributeError")
+    crashed = shop.dead(stage.conn, "payment.book", "IndexError")
     if not crashed:
         return []
 
@@ -268,7 +267,7 @@ def _see(job: int, group: str) -> Chapter:
 
 def _edit(job: int, amount: str) -> Chapter:
     title = "One customer cannot wait: correct that payment, and redrive it"
-    right = str(read_amount(amount))
+    right = amount.replace(",", ".")
     patch = f'[{{"op": "replace", "path": "/amount", "value": "{right}"}}]'
     why = "--why 'the customer called'"
     commands = [

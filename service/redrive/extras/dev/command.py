@@ -34,9 +34,9 @@ def dev(handlers: str, port: int | None, settings: "Settings") -> int:
 
     The worker loads changed code. Postgres is embedded, and its data is kept in
     .redrive between runs, with the jobs of a week that have ended. To use your own
-    database, set REDRIVE_DATABASE_URL or --database-url. Ctrl-C ends all of it. In
-    another terminal, type `. .redrive/env` first, and then, for example, `redrive
-    enqueue`.
+    database, set REDRIVE_DATABASE_URL or --database-url. Handlers find the database by
+    DATABASE_URL, unless you have set that. Ctrl-C ends all of it. In another terminal,
+    type `. .redrive/env` first, and then, for example, `redrive enqueue`.
     """
     has_own = settings.database_url or settings.database_url_file or settings.databases
     url = settings.address().read() if has_own else None

@@ -51,6 +51,8 @@ OURS = (
     "HANDLERS",
 )
 """Settings that the parts do not inherit."""
+OF_HANDLERS = "DATABASE_URL"
+"""Names the database of the handlers, who do not get REDRIVE_DATABASE_URL."""
 
 
 class Ended(RedriveError):
@@ -157,6 +159,7 @@ class Development:
         variables = {
             "REDRIVE_DATABASE_URL": self.url,
             "REDRIVE_HANDLERS": self.handlers,
+            OF_HANDLERS: os.environ.get(OF_HANDLERS, self.url),
         }
         write_shell_file(self.home / "env", unset, variables)
 
@@ -266,6 +269,7 @@ def _environment(url: str) -> dict[str, str]:
     ours = {f"REDRIVE_{name}" for name in OURS}
     inherited = {name: value for name, value in os.environ.items() if name not in ours}
     usual = {
+        OF_HANDLERS: url,
         "REDRIVE_LOG_FORMAT": "console",
         "REDRIVE_DRAIN_TIMEOUT": DRAIN_SECONDS,
         "PYTHONUNBUFFERED": "1",

@@ -17,8 +17,6 @@ from redrive.worker.run.leftovers import Leftovers
 from redrive.worker.run.notes import NoteBook
 from redrive.worker.run.threads import Threads
 
-EXAMPLES = frozenset({"redrive.extras.demo"})
-"""Packages of ours whose handlers stand for an application's."""
 NO_APPLICATION = sys.stdlib_module_names | {"redrive"}
 MOST_DESCRIBING = 8
 """Threads for texts of exceptions that take long, or that never end."""
@@ -64,7 +62,7 @@ class Services:
         if keyring is not None:
             self.secrets |= keyring.secrets
 
-        self.own = EXAMPLES | _own_packages(handlers)
+        self.own = _own_packages(handlers)
         self.dependencies = Dependencies(send)
         self.notes = NoteBook(send)
         self.context = copy_context()

@@ -1,4 +1,4 @@
-"""Orders die, are understood and come back, on a throw-away Postgres: make demo."""
+"""Payments die, are understood and come back, on a throw-away Postgres: make demo."""
 
 import os
 import shlex
@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 from redrive.testing import postgres
 
-from handlers import Order, book
+from handlers import Payment, book
 
 HANDLERS = Path(__file__).with_name("handlers.py").read_text()
-BUG = "    return 100 * int(parts[0]) + int(parts[1])\n"
-FIX = '    return 100 * int(parts[0]) + int("".join(parts[1:]) or 0)\n'
+BUG = '    parts = text.split(".")\n'
+FIX = '    parts = text.replace(",", ".").split(".")\n'
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if "REDRIVE" not in name
 } | {
@@ -24,10 +24,15 @@ ENVIRONMENT = {
 }
 
 
-def order(number: int) -> Order:
-    """Return an order; the amount of every fifth has no decimals."""
-    amount = f"{number}.90" if number % 5 else str(number)
-    return Order(number=number, amount=amount, currency="EUR")
+def payment(number: int) -> Payment:
+    """Return a payment; the amount of every fifth has a decimal comma."""
+    return Payment(
+        order=str(number),
+        customer="Ada Lovelace",
+        email="ada@example.com",
+        amount=f"{number}.90" if number % 5 else f"{number},90",
+        currency="EUR",
+    )
 
 
 def redrive(*arguments: str, where: str = ".") -> None:
@@ -43,11 +48,11 @@ def main() -> None:
         sys.exit("handlers.py has been mended: nothing would die")
 
     with postgres() as url, tempfile.TemporaryDirectory() as release:
-        ENVIRONMENT["REDRIVE_DATABASE_URL"] = url
-        print("Ten orders come in. Two have an amount without decimals.")
+        ENVIRONMENT.update(REDRIVE_DATABASE_URL=url, DATABASE_URL=url)
+        print("Ten payments come in. Two have a decimal comma.")
 
         with psycopg.connect(url) as conn:
-            book.enqueue_many(conn, [order(number) for number in range(1, 11)])
+            book.enqueue_many(conn, [payment(number) for number in range(1, 11)])
 
         redrive("worker", "--until-empty")
         redrive("dlq", "groups")
@@ -56,8 +61,8 @@ def main() -> None:
         print(f"\nThe fix, in a copy of handlers.py:\n-{BUG}+{FIX}", end="")
         Path(release, "handlers.py").write_text(HANDLERS.replace(BUG, FIX))
 
-        fixed = ("--category", "bug", "--why", "amounts may have no decimals", "--yes")
-        redrive("dlq", "redrive", *fixed)
+        why = ("--why", "the new handlers read decimal commas", "--yes")
+        redrive("dlq", "redrive", "--category", "bug", *why)
         # This worker starts in the folder of the copy, so it imports the fix.
         redrive("worker", "--until-empty", where=release)
         redrive("dlq", "groups")

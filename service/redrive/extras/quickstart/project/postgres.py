@@ -9,7 +9,10 @@ from redrive.testing import postgres
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt), postgres() as url:
-        variables = f"REDRIVE_DATABASE_URL={url} REDRIVE_HANDLERS=handlers:jobs"
-        print(f"In another terminal:  export {variables}", flush=True)
+        addresses = f"REDRIVE_DATABASE_URL={url} DATABASE_URL={url}"
+        print(
+            f"In another terminal:  export {addresses} REDRIVE_HANDLERS=handlers:jobs",
+            flush=True,
+        )
         while True:
             time.sleep(3600)
