@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from redrive.celery.arguments import Arguments, restored, stored
-from redrive.celery.records import Sent, as_queue, encode, failure_of, kind_of, outcome
+from redrive.celery.records import (
+    Sent,
+    as_queue,
+    encode,
+    failure_of,
+    kind_of,
+    outcome,
+    source_lines,
+)
 from redrive.errors import InvalidJob
 from redrive.rules.model import Category, Failure
 from redrive.rules.payloads.limits import check_name
@@ -95,6 +103,23 @@ def test_secrets_of_arguments_and_environment_are_hidden(
 
     assert failure.message.startswith("[")
     assert "hush" not in json.dumps(failure.record())
+
+
+@pytest.mark.parametrize(
+    ("setting", "lines"), [("1", ["raise ValueError"]), ("0", None), ("no", None)]
+)
+def test_a_frame_has_as_many_lines_of_source_as_are_set(
+    setting: str, lines: list[str] | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("REDRIVE_SOURCE_LINES", setting)
+    source_lines.cache_clear()
+    try:
+        raise ValueError
+    except ValueError as error:
+        failure = failure_of(error, "shop.charge", Arguments([], {}))
+
+    source_lines.cache_clear()
+    assert failure.detail["stack"][-1].get("source") == lines
 
 
 @pytest.mark.parametrize("text", ["ä", "\N{GRINNING FACE}", '"', "a"])

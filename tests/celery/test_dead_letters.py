@@ -60,7 +60,9 @@ def test_a_task_that_fails(shop: Shop, redrive: Redrive, database: Database):
     assert letter["message"].startswith("no rate for XAU")
     assert "hush" not in json.dumps(letter)
     assert letter["headers"]["celery"]["id"] == task
-    assert letter["failures"][0]["detail"]["stack"][-1]["function"] == "charge"
+    frame = letter["failures"][0]["detail"]["stack"][-1]
+    assert frame["function"] == "charge"
+    assert "raise ValueError(msg)" in "".join(frame["source"])
     wait_for(lambda: shop.waiting() == 0)
 
 

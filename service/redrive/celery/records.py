@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from redrive.celery.arguments import Arguments, stored
 from redrive.dead_letters.imports.document import Imported
 from redrive.dead_letters.imports.store import Reader
+from redrive.observability.source import with_source
 from redrive.rules.attempts.failure import describe
 from redrive.rules.model import Category, Failure
 from redrive.rules.payloads.limits import MAX_ATTEMPTS
@@ -131,11 +133,24 @@ def failure_of(error: BaseException, task: str, given: Arguments) -> Failure:
     secrets = secret_values([*given.args, dict(given.kwargs)])
     secrets |= secrets_of_environment(os.environ)
     failure = describe(error, kind_of(task), secrets=secrets)
+    failure = with_source(failure, source_lines(), secrets)
 
     if type(error).__name__ in LOST:
         return replace(failure, category=Category.LOST)
 
     return failure
+
+
+@cache
+def source_lines() -> int:
+    """Return REDRIVE_SOURCE_LINES; a wrong setting costs the lines, and no dead letter."""
+    from redrive.settings import Settings  # noqa: PLC0415 # a program that only enqueues tasks never needs it
+
+    given: dict[str, Any] = {}  # all of them have defaults
+    try:
+        return Settings(**given).source_lines
+    except ValueError:
+        return 0
 
 
 def letter(request: Any, task: str, failure: Failure, given: Arguments) -> Record:
