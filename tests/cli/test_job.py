@@ -405,6 +405,12 @@ def test_show_tells_the_story_of_a_live_job(
     assert "redriven by campaign 1  by ada: fixed" in shown
     assert "hunter2" not in shown
 
+    # The queue has no history.
+    worker = make_worker(conn)
+    complete(conn, worker, claim_one(conn, worker))
+    ended = redrive("job", "show", str(job)).out
+    assert "redriven by campaign 1; then completed  by ada: fixed" in ended
+
 
 def test_show_names_the_cause_of_a_failing_job_and_how_many_jobs_share_it(
     redrive: Redrive, database: Database

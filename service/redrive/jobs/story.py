@@ -42,6 +42,9 @@ _AUDIT: LiteralString = """
 _BY_CAMPAIGN = "redrive"
 """Action of the audit log that a dead letter's own columns describe."""
 
+_ENDS = {"succeeded": "; then completed", "cancelled": "; then cancelled"}
+"""Maps outcomes of a redrive to words; a job that died again has its next death."""
+
 _ACTS = {"edit": StepKind.EDIT, "note": StepKind.NOTE}
 """Maps actions of the audit log to kinds; all others are acts."""
 
@@ -120,6 +123,8 @@ def _redriven(death: Fields) -> str:
         text += f" by campaign {death['campaign']}"
     if death["to_queue"]:
         text += f" to the queue {death['to_queue']}"
+    # Without a history, nothing else tells of the job's end.
+    text += _ENDS.get(death["outcome"], "")
 
     return text
 
@@ -127,17 +132,15 @@ def _redriven(death: Fields) -> str:
 def _acts(lines: Sequence[Fields]) -> Iterator[Step]:
     """Yield the acts in the audit log that no dead letter records."""
     for line in lines:
-        if line["action"] != _BY_CAMPAIGN:
-            kind = _ACTS.get(line["action"], StepKind.ACT)
-            yield _step(kind, line["at"], _act(line), line["actor"], line["why"])
+        what = line["action"]
+        if what == _BY_CAMPAIGN:
+            continue
 
+        kind = _ACTS.get(what, StepKind.ACT)
+        if kind is StepKind.EDIT:
+            what = f"edited: {', '.join(line['paths'])}"
 
-def _act(line: Fields) -> str:
-    """Return the act that a line of the audit log describes."""
-    action: str = line["action"]
-    if action == StepKind.EDIT:
-        return f"edited: {', '.join(line['paths'])}"
-    return action
+        yield _step(kind, line["at"], what, line["actor"], line["why"])
 
 
 def _enqueued(schedule: Mapping[str, str] | None) -> str:
