@@ -70,8 +70,8 @@ create table redrive.batch_deltas (
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000,
     autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
 alter table redrive.batch_deltas replica identity full;
-create index batch_deltas_batch_idx on redrive.batch_deltas (batch);
 create index batch_deltas_new_idx on redrive.batch_deltas (batch) where not is_folded;
+create index batch_deltas_sums_idx on redrive.batch_deltas (batch, is_folded);
 grant select on redrive.batch_deltas to redrive_operator, redrive_viewer, redrive_worker;
 
 create table redrive.batches (
@@ -2431,6 +2431,8 @@ create function redrive.lock_limits_v1(names text[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
+    set enable_hashjoin = off
+    set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set lock_timeout = 50ms
     set jit = off;

@@ -732,3 +732,31 @@ def test_a_step_adds_up_a_limited_number_of_rows_and_says_that_there_is_more(
     assert len(folds) == 3
     sums = "select total, succeeded, is_folded from redrive.batch_deltas"
     assert batch.database.rows(sums) == [(rows + 2, rows, True)]
+
+
+def test_a_batch_ends_when_its_outcomes_in_all_blocks_of_the_table_are_counted(
+    batch: Batch,
+) -> None:
+    """A job was added to it, and the rows of other batches are between."""
+    close_batch(batch.conn, batch.id)
+    complete(batch.conn, batch.worker, *batch.claimed())
+    batch.database.rows(
+        "insert into redrive.batch_deltas (batch, is_folded)"
+        " select -n, true from generate_series(1, 20000) n"
+    )
+    batch.database.rows(
+        "insert into redrive.batch_deltas (batch, total)"
+        " select max(id), 1 from redrive.batches"
+    )
+    step = "select redrive.fold_batches_v1(20)"
+    assert batch.database.value(step) == 20, "there is more"
+    assert not batch.state()[1]
+    fold(batch.conn)
+    assert not batch.state()[1]
+
+    batch.database.rows(
+        "insert into redrive.batch_deltas (batch, succeeded)"
+        " select max(id), 1 from redrive.batches"
+    )
+    fold(batch.conn)
+    assert batch.state() == ("succeeded", True, True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from redrive.batches import open_batch
 from redrive.worker import store
 from redrive.worker.round_trip import START, Lane
 from redrive.worker.upkeep.maintenance import CHORES
@@ -110,6 +111,12 @@ def one_in_a_transaction(session: Session, worker: int) -> None:
     assert session.rows(complete_in, worker, job_id, job.deliveries)
 
 
+def one_of_a_batch(session: Session, worker: int) -> None:
+    """Enqueue a job of a batch, complete it, and add its outcome to those of the others."""
+    one_job(session, worker, batch=session.value("select max(id) from redrive.batches"))
+    session.rows("select redrive.fold_batches_v1(20)")
+
+
 KEYED = (
     "insert into redrive.jobs (kind, ordering_key, run_at, priority)"
     f" select 'a', 'k', '2020-01-01', 9 from generate_series(1, {DEAD}) n;"
@@ -146,6 +153,15 @@ CASES = {
         KEYED.replace("'k'", "'k' || n || 'x'") + " where priority = 9",
         one_chore("unpark"),
         25_000,
+    ),
+    "outcomes of a batch": Case(
+        lambda database, _: open_batch(database.conn),
+        "insert into redrive.batch_deltas (batch)"
+        f" select max(id) from redrive.batches, generate_series(1, {DEAD}) n group by n;"
+        f" insert into redrive.batch_deltas (batch) select n from generate_series(1, {DEAD}) n;"
+        " delete from redrive.batch_deltas where not is_folded",
+        one_of_a_batch,
+        500,
     ),
     "full scans of a lane": Case(
         lambda *_: None,

@@ -1,5 +1,5 @@
 -- forget_batches: delete batches that have been over for longer than their retention, in steps.
--- plan:  batches_over_idx, batch_deltas_batch_idx
+-- plan:  batches_over_idx, batch_deltas_sums_idx
 create or replace function redrive.forget_batches_v1(older_than interval, batch int) returns int
 language sql security definer
 set search_path = pg_catalog, pg_temp
