@@ -531,6 +531,7 @@ def test_objectives_are_set_where_they_differ(
         ('{"1pay": {"dlq_added_5m": 1}}', "queue: must match"),
         ('{"pay/charge": {"dead_ratio": 1}}', "a kind cannot have dead_ratio; it must"),
         ('{"*/charge": {"dlq_added_5m": 1}}', "write QUEUE/charge"),
+        ('{"pay": {}, "pay": {"dlq_added_5m": 1}}', "has the key 'pay' twice"),
     ],
 )
 def test_objectives_that_cannot_be_are_refused_whole(

@@ -1,8 +1,10 @@
 """Messages that somebody wrote to harm the gateway: none of them stops the others."""
 
 import hashlib
+import json
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 
 from redrive.errors import SettingsError
 from redrive.extras.gateway.file import RabbitMQ
+from redrive.extras.gateway.letters import letter_of, outgoing
+from redrive.extras.gateway.message import Death, Message
 from redrive.extras.gateway.rabbitmq import Queue
 from tests.cli.conftest import Redrive
 from tests.flow.harness import wait_for
@@ -72,6 +76,9 @@ HOSTILE: dict[str, dict[Any, Any]] = {
 }
 
 
+OPEN = "select id from redrive.dead_letters where state = 'open'"
+
+
 def bodies(database: Database) -> set[str]:
     return set(database.column("select payload ->> 'body' from redrive.dead_letters"))
 
@@ -110,6 +117,95 @@ def test_headers_that_cannot_be_read_are_not_sent(
     (message,) = wait_for(lambda: database.column(last))
     assert "headers of the message could not be read" in message
     assert broker.waiting("unread") == 0
+
+
+OUR_NAMES: dict[str, Any] = {
+    "a time of no year": {"$time": 10**18},
+    "no number": {"$decimal": "one"},
+    "no base64": {"$bytes": "a"},
+    "two fields": {"$bytes": "aGk=", "$text": "aGk="},
+    "a value of another type": {"$time": True},
+    "a table of tables": {"$table": {"$table": {"a": 1}}},
+}
+
+
+def test_a_table_with_our_names_goes_back_as_it_was(
+    broker: Broker,
+    sources: Sources,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    broker.declare("named", "named.dead")
+    every = [*OUR_NAMES.items(), *OUR_NAMES["no number"].items()]
+    for name, value in every:
+        broker.die("named", b"named", headers={name: value})
+    about = {"url": broker.url, "queue": "named.dead"}
+    gateway(sources(rabbitmq={"a": about}))
+    wait_for(lambda: len(database.column(OPEN)) == len(every))
+
+    redrive("dlq", "redrive", "--all", "--yes", "--why", "a test")
+
+    wait_for(lambda: broker.waiting("named") == len(every))
+    back = [properties.headers for properties, _ in broker.take("named")]
+    for headers in back:
+        del headers["redrive-job"]
+    known = partial(json.dumps, sort_keys=True)
+    assert sorted(map(known, back)) == sorted(known(dict([one])) for one in every)
+
+
+def test_a_message_that_cannot_be_sent_keeps_no_other_from_being_sent(
+    broker: Broker,
+    sources: Sources,
+    gateway: Gateway,
+    redrive: Redrive,
+    database: Database,
+) -> None:
+    broker.declare("unsent", "unsent.dead")
+    # Numbers of one byte, for which the client library writes five.
+    numbers = Raw(b"A" + struct.pack(">I", 100_000) + b"b\x01" * 50_000)
+    broker.die("unsent", b"wide", headers={"numbers": numbers})
+    # 400 bytes, and the name of a queue has at most 255.
+    died = {"queue": "é" * 200, "reason": "rejected"}
+    broker.publish("unsent.dead", b"long", headers={"x-death": [died]})
+    broker.die("unsent", b"good")
+    about = {"url": broker.url, "queue": "unsent.dead", "verdict_seconds": 1}
+    worker = gateway(sources(rabbitmq={"a": about}), redrive_slots=1)
+    wait_for(lambda: len(database.column(OPEN)) == 3)
+
+    redrive("dlq", "redrive", "--all", "--yes", "--why", "a test")
+
+    again = "select message from redrive.dead_letters where redrives = 1"
+    found = wait_for(lambda: len(found := database.column(again)) == 2 and found)
+    long, wide = sorted(found, reverse=True)
+    assert "are its headers too large?" in wide
+    assert "the message has no x-death header" in long
+    wait_for(lambda: broker.waiting("unsent") == 1)
+    assert [body for _, body in broker.take("unsent")] == [b"good"]
+    assert not [event for event in worker.events() if "breaker" in event["event"]]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"amount": 1, "amount": 2}',
+        b'[{"a": {"b": 1, "b": 1}}]',
+        b'{"a": 1, "\\u0061": 2}',
+        b'{"price": 0.1000000000000000000001}',
+        b"1e400",
+        b"1e-400",
+        b"1e999999999999999999",
+        b"9" * 5_000,
+        b'"\\ud800"',
+    ],
+)
+def test_a_body_that_json_would_change_is_kept_as_text(body: bytes) -> None:
+    message = Message(None, body, {}, {}, Death("A", "b"))
+    letter = letter_of(message, "rabbitmq.a", "1", exact=False)
+    header = json.loads(letter.job["headers"])["gateway"]
+    payload = json.loads(letter.job["payload"])
+
+    assert outgoing(payload, header, 1, 1, "token").body == body
 
 
 def test_copies_are_not_made_again(

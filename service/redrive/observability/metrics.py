@@ -27,22 +27,7 @@ from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS
 
 Labels = tuple[str, ...]
 
-CALL_BUCKETS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-)
+CALL_BUCKETS = (0.0005, 0.001, 0.0025, *DURATION_BUCKETS[:11])
 DEATH_BUCKETS = (1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800)
 """From a second to a week."""
 

@@ -15,11 +15,10 @@ from redrive.rules.attempts.failure import clean
 from redrive.rules.model import Failure
 from redrive.rules.payloads.redact import HIDDEN, scrub
 
-MAX_SOURCE_LINES = 15
 MAX_SOURCE_LINE = 200
 MAX_SOURCE_BYTES = 8_192
-"""Bounds of the source of a failure: lines of a frame, characters of a line, and bytes
-of all frames together. The innermost frames come first.
+"""Bounds of the source of a failure: characters of a line, and bytes of all frames
+together. The innermost frames come first.
 """
 AROUND = 20
 """More lines that are read with them: a secret may begin or be named there."""

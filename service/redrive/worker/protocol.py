@@ -48,8 +48,8 @@ class LastCheckpoint(msgspec.Struct, frozen=True):
     data: dict[str, Any]
 
 
-class Extras(msgspec.Struct, frozen=True):
-    """Fields that few jobs have."""
+class _Facts(msgspec.Struct, frozen=True):
+    """Fields that few jobs have, and no producer fills."""
 
     max_attempts: int | None = None
     losses: int = 0
@@ -58,30 +58,21 @@ class Extras(msgspec.Struct, frozen=True):
     fingerprint: str | None = None
     redrives: int = 0
     source: str | None = None
+    expires_in: float | None = None
+    retried_for: float | None = None
+
+
+class Extras(_Facts, frozen=True):
+    """Fields that few jobs have."""
+
     tenant: str | None = None
     headers: dict[str, Any] = {}
     idempotency_key: str | None = None
     ordering_key: str | None = None
-    expires_in: float | None = None
     checkpoint: LastCheckpoint | None = None
-    retried_for: float | None = None
 
 
 NO_EXTRAS = Extras()
-
-
-class _Facts(msgspec.Struct, frozen=True):
-    """`Extras` without the fields that a producer fills."""
-
-    max_attempts: int | None = None
-    losses: int = 0
-    refunds: int | None = None
-    streak: int = 0
-    fingerprint: str | None = None
-    redrives: int = 0
-    source: str | None = None
-    expires_in: float | None = None
-    retried_for: float | None = None
 
 
 _decode_facts = msgspec.json.Decoder(_Facts).decode
@@ -107,17 +98,7 @@ def read_extras(text: str | None) -> Extras:
     except (msgspec.DecodeError, RecursionError):
         return NO_EXTRAS
 
-    return Extras(
-        max_attempts=facts.max_attempts,
-        losses=facts.losses,
-        refunds=facts.refunds,
-        streak=facts.streak,
-        fingerprint=facts.fingerprint,
-        redrives=facts.redrives,
-        source=facts.source,
-        expires_in=facts.expires_in,
-        retried_for=facts.retried_for,
-    )
+    return Extras(**msgspec.structs.asdict(facts))
 
 
 def claimed_of(kind: str, attempt: int, extras: Extras) -> Claimed:

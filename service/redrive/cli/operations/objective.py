@@ -7,7 +7,13 @@ import msgspec
 
 from redrive.cli.support.options import Run, conn_options, json_option
 from redrive.cli.support.output import listing
-from redrive.cli.support.verbs import Asked, set_each, set_options, verb_options
+from redrive.cli.support.verbs import (
+    Asked,
+    read_wanted,
+    set_each,
+    set_options,
+    verb_options,
+)
 from redrive.database.rows import Connection
 from redrive.dead_letters.groups import objectives
 from redrive.dead_letters.groups.objectives import MEANINGS
@@ -15,7 +21,7 @@ from redrive.dead_letters.groups.owners import ANY, Pattern
 from redrive.rules.rows import Row
 from redrive.verbs.declared import DECLARED
 
-_EXAMPLE = '{"payments": {"dlq_added_5m": 3}}'
+_HOLDS = 'objectives by queue, as {"payments": {"dlq_added_5m": 3}}'
 _Wanted = dict[str, dict[str, Annotated[float, msgspec.Meta(ge=0)]]]
 """Objectives as `apply` reads them: pattern -> name -> threshold."""
 
@@ -82,12 +88,7 @@ def apply_objectives(wanted: str, run: Run) -> int:
 
     Waits for the schema, as a worker does.
     """
-    try:
-        by_pattern = msgspec.json.decode(wanted, type=_Wanted)
-    except msgspec.DecodeError as error:
-        raise click.UsageError(
-            f"JSON must hold objectives by queue, as {_EXAMPLE}: {error}"
-        ) from None
+    by_pattern = read_wanted(wanted, _Wanted, _HOLDS)
 
     inputs = (
         (pattern, {"objective": name, "value": str(value)})

@@ -3,16 +3,23 @@
 from typing import Literal
 
 import click
-import msgspec
 
 from redrive.cli.support.options import Run, conn_options, json_option
 from redrive.cli.support.output import listing
-from redrive.cli.support.verbs import Asked, set_each, set_options, verb_options
+from redrive.cli.support.verbs import (
+    Asked,
+    read_wanted,
+    set_each,
+    set_options,
+    verb_options,
+)
 from redrive.database.rows import Connection
 from redrive.dead_letters.groups import owners
 from redrive.verbs.declared import DECLARED
 
-_EXAMPLE = '{"payments": {"owner": "team-money", "contact": "#money"}}'
+_HOLDS = (
+    'owners by pattern, as {"payments": {"owner": "team-money", "contact": "#money"}}'
+)
 _Wanted = dict[str, dict[Literal["owner", "contact"], str | None]]
 """Owners as `apply` reads them: pattern -> inputs."""
 
@@ -75,12 +82,7 @@ def apply_owners(wanted: str, run: Run) -> int:
 
     Waits for the schema, as a worker does.
     """
-    try:
-        by_pattern = msgspec.json.decode(wanted, type=_Wanted)
-    except msgspec.DecodeError as error:
-        raise click.UsageError(
-            f"JSON must hold owners by pattern, as {_EXAMPLE}: {error}"
-        ) from None
+    by_pattern = read_wanted(wanted, _Wanted, _HOLDS)
 
     inputs = (
         (pattern, {name: text for name, text in given.items() if text})

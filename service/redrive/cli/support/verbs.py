@@ -10,9 +10,10 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
+import msgspec
 
 from redrive.cli.support.completion import Known
 from redrive.cli.support.connection import database, wait_for_schema
@@ -42,14 +43,18 @@ from redrive.cli.support.output import (
 )
 from redrive.cli.support.terminal import confirm, progress
 from redrive.database.rows import Connection
+from redrive.errors import InvalidJob
 from redrive.rules.brief import counted
 from redrive.rules.payloads.escape import escaped_lines
+from redrive.rules.payloads.limits import check_keys
 from redrive.verbs.query import Query, pairs
 from redrive.verbs.refusal import Invalid, Refused
 from redrive.verbs.verb import Done, Input, Order, Preview, Verb
 
 if TYPE_CHECKING:
     from redrive.handlers import Handlers
+
+T = TypeVar("T")
 
 IDS = {"id", "campaign", "proposal"}
 """Names of things that have numbers."""
@@ -240,6 +245,24 @@ def load_handlers(run: Run, given: str | None) -> "Handlers | None":
     target = given or run.settings.handlers
     name = "--handlers" if given else "REDRIVE_HANDLERS"
     return handlers.load(target, name) if target else None
+
+
+def read_wanted(text: str, shape: type[T], what: str) -> T:
+    """Read what `set_each` is to set, as JSON.
+
+    Args:
+        what: what the JSON holds, with an example.
+
+    Raises:
+        click.UsageError: it has another shape, or a key twice.
+    """
+    try:
+        wanted = msgspec.json.decode(text, type=shape)
+        check_keys("JSON", text)
+    except (msgspec.DecodeError, InvalidJob) as error:
+        raise click.UsageError(f"JSON must hold {what}: {error}") from None
+
+    return wanted
 
 
 def set_each(

@@ -54,7 +54,6 @@ from redrive.verbs.refusal import Refused
 
 logger = logging.getLogger("redrive.extras.console")
 
-LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 10
 READY_SECONDS = 2.0
 TITLES = {

@@ -79,11 +79,7 @@ class Batch:
 
     def _commit(self, conn: Connection, actor: str) -> Sequence[Message]:
         came_back = self._came_back(conn)
-        others: list[Message] = []
-        for n, message in enumerate(self._messages):
-            if n not in came_back:
-                others.append(message)
-
+        others = [one for n, one in enumerate(self._messages) if n not in came_back]
         returned = [self._messages[n] for n in came_back]
         return returned + self._import(conn, others, actor)
 

@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -166,11 +167,8 @@ def _checked(kind: str, source: "AnySource") -> Row:
     from redrive.extras.gateway.connect import connect  # noqa: PLC0415 # as above
 
     try:
-        connected = connect(source)
-        try:
+        with closing(connect(source)) as connected:
             waiting = connected.waiting()
-        finally:
-            connected.close()
     except Exception as error:  # noqa: BLE001 # a client library may raise anything
         return {"check": kind, "fault": _fault(error), "waiting": None}
 

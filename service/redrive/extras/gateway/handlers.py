@@ -219,11 +219,7 @@ def _of_environment() -> Handlers:
     file = os.environ.get("REDRIVE_DATABASE_URL_FILE")
 
     # The URL comes before the file, as in the settings.
-    url_file = None
-    if file and not url:
-        url_file = Path(file)
-
-    address = Address(url, url_file)
+    address = Address(url, Path(file) if file and not url else None)
 
     directory = os.environ.get(tally.VARIABLE)
     counts = tally.Tally(Path(directory) if directory else None)

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 import psycopg
@@ -86,10 +86,7 @@ class Intake(threading.Thread):
         self.state.waiting = None  # Nobody knows, until the source says it again.
 
         part = "database" if isinstance(error, psycopg.Error) else "source"
-        fault = type(error).__name__
-        if isinstance(error, SettingsError):
-            fault = str(error)
-
+        fault = str(error) if isinstance(error, SettingsError) else type(error).__name__
         if self.state.faults.get(part) == fault:
             return
 
@@ -98,12 +95,11 @@ class Intake(threading.Thread):
         logger.warning("the gateway connects again", extra=extra, exc_info=error)
 
     def _take_until_error(self) -> None:
-        with self._database.connect("redrive gateway") as conn:
-            source = connect(self._source)
-            try:
-                self._take(conn, source)
-            finally:
-                source.close()
+        with (
+            self._database.connect("redrive gateway") as conn,
+            closing(connect(self._source)) as source,
+        ):
+            self._take(conn, source)
 
     def _take(self, conn: Connection, source: Source) -> None:
         look_at, has_taken = 0.0, False
@@ -169,10 +165,8 @@ def preview(
 
     Returns how many are too large to be taken in.
     """
-    connected = connect(source)
     letters: list[Imported] = []
-
-    try:
+    with closing(connect(source)) as connected:
         messages = connected.receive()
         for message in messages:
             with suppress(InvalidJob):
@@ -180,7 +174,5 @@ def preview(
                 letters.append(letter_of(message, kind, digest, exact=source.exact))
 
         seen.add(conn, kind, letters)
-    finally:
-        connected.close()
 
     return len(messages) - len(letters)

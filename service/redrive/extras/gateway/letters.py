@@ -8,6 +8,7 @@ what the message needs to be sent again.
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -31,6 +32,12 @@ BYTES = "bytes"
 NO_TEXT = Death(
     "gateway.NotText", "the message cannot be stored as text, so its bytes are kept"
 )
+
+
+_exact = json.JSONDecoder(
+    parse_int=str, parse_float=Decimal, object_pairs_hook=tuple
+).decode
+"""Reads JSON with all digits of its numbers, and with keys that are there twice."""
 
 
 def letter_of(
@@ -162,7 +169,11 @@ def _payload(body: bytes, *, exact: bool) -> tuple[str, dict[str, Any]]:
 
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+        is_whole = _exact(_json(value).decode()) == _exact(text)
+    except (ArithmeticError, RecursionError, ValueError):
+        value, is_whole = None, False
+
+    if not is_whole:
         return "text", {BODY: text}
 
     if isinstance(value, dict):

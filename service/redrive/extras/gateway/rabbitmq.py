@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import pika
@@ -38,6 +39,13 @@ REFUSALS = (
     pika.exceptions.ChannelClosedByBroker,
 )
 """Errors that say that the broker does not have a message."""
+
+FAULTS_OF_FRAMES = frozenset({501, 502})
+"""Codes by which the broker says that it cannot read what a connection has sent.
+
+The headers may be too large for a frame, for example. The same message would end the
+next connection, too.
+"""
 
 PREFETCH = 500
 """Most messages that are delivered and not acknowledged, and are held in memory."""
@@ -140,14 +148,10 @@ class Queue:
         Raises:
             NotSent: the broker refused it, or the message does not say where it died.
         """
-        headers = {**_sent_headers(message.headers), MARK: str(message.mark)}
+        properties = _properties(message)
         exchange, (key, *others) = _place(message.origin, self._source)
         if others:
-            headers["CC"] = others
-
-        properties = pika.BasicProperties(
-            headers=headers, **_decoded(message.origin.get("properties", {}))
-        )
+            properties.headers["CC"] = others
 
         try:
             self._channel.basic_publish(
@@ -158,6 +162,11 @@ class Queue:
                 # Without this, the broker drops a message that no queue takes.
                 mandatory=True,
             )
+        except pika.exceptions.ConnectionClosedByBroker as error:
+            if error.reply_code not in FAULTS_OF_FRAMES:
+                raise
+
+            raise _refused(exchange, key, error) from None
         except REFUSALS as error:
             # Some refusals close the channel, but not the connection.
             if not self._channel.is_open:
@@ -189,8 +198,13 @@ def _refused(exchange: str, key: str, error: Exception) -> NotSent:
             return NotSent(f"{place}: no queue is bound; the message was not sent")
 
         case pika.exceptions.NackError():
-            why = "the broker refused the message; is a queue full?"
-            return NotSent(f"{place}: {why}", is_final=False)
+            text = f"{place}: the broker refused the message; is a queue full?"
+            return NotSent(text, is_final=False)
+
+        case pika.exceptions.ConnectionClosed():
+            return NotSent(
+                f"{place}: the broker cannot read it; are its headers too large?"
+            )
 
         case _:
             return NotSent(f"{place}: {getattr(error, 'reply_text', '')}")
@@ -253,18 +267,28 @@ def _message(method: Any, properties: Any, body: bytes, source: RabbitMQ) -> Mes
     )
 
 
-def _sent_headers(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the headers to send a message with.
+def _properties(message: Outgoing) -> Any:
+    """Return the headers and properties to send a message with.
 
     Raises:
-        NotSent: they could not be read when it was taken in.
+        NotSent: they could not be read when it was taken in, or cannot be written.
     """
-    if tables.UNREADABLE in kept:
+    if tables.UNREADABLE in message.headers:
         msg = "the headers of the message could not be read, so it cannot be sent"
         raise NotSent(msg)
 
-    found: dict[str, Any] = _decoded(kept)
-    return {name: one for name, one in found.items() if name not in COPIES}
+    try:
+        found: dict[str, Any] = _decoded(message.headers)
+        headers = {name: one for name, one in found.items() if name not in COPIES}
+        headers[MARK] = str(message.mark)
+        kept: dict[str, Any] = _decoded(message.origin.get("properties", {}))
+        properties = pika.BasicProperties(headers=headers, **kept)
+        properties.encode()
+    except Exception:  # noqa: BLE001 # an import may have brought in anything
+        msg = "the headers or properties of the message cannot be written"
+        raise NotSent(msg) from None
+
+    return properties
 
 
 def _is_own(header: tuple[str, Any]) -> bool:
@@ -276,13 +300,7 @@ def _is_own(header: tuple[str, Any]) -> bool:
 def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, Any]:
     """Return where the message died, and its properties."""
     died = _where(deaths)
-    kept: dict[str, Any] = {}
-
-    for name in KEPT:
-        value = getattr(properties, name)
-        if value is not None:
-            kept[name] = value
-
+    kept = {name: getattr(properties, name) for name in KEPT}
     keys = [
         name for name in map(_name, _list(died.get("routing-keys"))) if name is not None
     ]
@@ -292,7 +310,9 @@ def _origin(deaths: Sequence[Mapping[str, Any]], properties: Any) -> dict[str, A
         "queue": _name(died.get("queue")),
         "exchange": _name(died.get("exchange")),
         "routing_keys": _bounded(keys),
-        "properties": _encoded(kept),
+        "properties": {
+            name: _encoded(one) for name, one in kept.items() if one is not None
+        },
         "deaths": _bounded(_encoded(latest)),
     }
 
@@ -306,17 +326,14 @@ def _list(value: object) -> list[Any]:
 
 def _name(value: object) -> str | None:
     """Return the name of a queue or an exchange; None for any other value."""
-    if isinstance(value, str) and len(value) <= MAX_NAME and "\0" not in value:
-        return value
-    return None
+    if not isinstance(value, str) or "\0" in value:
+        return None
+    return value if len(value.encode()) <= MAX_NAME else None
 
 
 def _bounded(values: list[Any]) -> list[Any]:
     """Return the values if they are small; else none."""
-    if len(encode(values)) <= MAX_DEATHS:
-        return values
-
-    return []
+    return values if len(encode(values)) <= MAX_DEATHS else []
 
 
 def _count(value: object) -> int:
@@ -381,7 +398,7 @@ def _fault(headers: Mapping[str, Any]) -> _Fault:
 
 def _text(value: object) -> str | None:
     if isinstance(value, str):
-        return str(value)[:200_000]
+        return value[:200_000]
     return None
 
 
@@ -406,13 +423,18 @@ def _place(origin: Mapping[str, Any], source: RabbitMQ) -> tuple[str, Sequence[s
 _BYTES, _TEXT, _TIME, _DECIMAL = "$bytes", "$text", "$time", "$decimal"
 """Names of one-field objects that stand for values that JSON or Postgres does not have."""
 
+_TABLE = "$table"
+"""Name of a one-field object that stands for a table which looks like one of these."""
+
 
 def _encoded(value: Any) -> Any:
     """Return a header's value as JSON."""
     match value:
         case dict():
             named = cast("dict[str, Any]", value)
-            return {name: _encoded(one) for name, one in named.items()}
+            table = {name: _encoded(one) for name, one in named.items()}
+            is_one = len(table) == 1
+            return {_TABLE: table} if is_one and table.keys() <= _OWN.keys() else table
 
         case list():
             return [_encoded(one) for one in cast("list[Any]", value)]
@@ -432,21 +454,29 @@ def _encoded(value: Any) -> Any:
 
 def _decoded(value: Any) -> Any:
     """Return the value that `_encoded` has encoded."""
-    match value:
-        case {"$bytes": str(text)}:
-            return base64.b64decode(text)
-        case {"$text": str(text)}:
-            return base64.b64decode(text).decode()
-        case {"$time": int(seconds)}:
-            return datetime.fromtimestamp(seconds, UTC)
-        case {"$decimal": str(text)}:
-            return Decimal(text)
+    if isinstance(value, list):
+        return [_decoded(one) for one in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
 
-        case dict():
-            named = cast("dict[str, Any]", value)
-            return {name: _decoded(one) for name, one in named.items()}
+    named = cast("dict[str, Any]", value)
+    if len(named) == 1:
+        [(name, one)] = named.items()
+        if name in _OWN:
+            return _OWN[name](one)
 
-        case list():
-            return [_decoded(one) for one in cast("list[Any]", value)]
-        case _:
-            return value
+    return _decoded_table(named)
+
+
+def _decoded_table(table: dict[str, Any]) -> dict[str, Any]:
+    return {name: _decoded(one) for name, one in table.items()}
+
+
+_OWN: Mapping[str, Any] = {
+    _BYTES: base64.b64decode,
+    _TEXT: lambda text: base64.b64decode(text).decode(),
+    _TIME: partial(datetime.fromtimestamp, tz=UTC),
+    _DECIMAL: Decimal,
+    _TABLE: _decoded_table,
+}
+"""Name of a one-field object -> what reads its value."""

@@ -41,11 +41,7 @@ def returns(
     first one commits. Then a job that is live will fail, and one that has succeeded is
     gone, so that its message is imported like any other.
     """
-    marked: dict[int, Mark] = {}
-    for n, message in enumerate(messages):
-        if message.mark:
-            marked[n] = message.mark
-
+    marked = {n: one.mark for n, one in enumerate(messages) if one.mark}
     genuine = _standing(conn, marked)
     keys: set[str] = set()
 
@@ -91,13 +87,7 @@ def _standing(conn: Connection, marked: Mapping[int, Mark]) -> dict[int, Mark]:
         return {}
 
     jobs = {mark.job for mark in marked.values()}
-    tokens: dict[int, str | None] = {}
+    found = rows(conn, _STANDING, sorted(jobs))
+    tokens = {row["job"]: token_of(row["job"], row) for row in found}
 
-    for row in rows(conn, _STANDING, sorted(jobs)):
-        job = row["job"]
-        tokens[job] = token_of(job, row)
-
-    def is_standing(mark: Mark) -> bool:
-        return tokens.get(mark.job) == mark.token
-
-    return {n: mark for n, mark in marked.items() if is_standing(mark)}
+    return {n: mark for n, mark in marked.items() if tokens.get(mark.job) == mark.token}

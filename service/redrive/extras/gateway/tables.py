@@ -36,12 +36,12 @@ def read(encoded: bytes, offset: int) -> tuple[dict[Any, Any], int]:
     try:
         table, _ = pika.data.decode_table(encoded, offset)
     except Exception:  # noqa: BLE001 # a time out of range, or depth
-        return {UNREADABLE: encoded[offset:end]}, end
+        table = None
 
-    if _is_plain(table):
-        return table, end
+    if table is None or not _is_plain(table):
+        table = {UNREADABLE: encoded[offset:end]}
 
-    return {UNREADABLE: encoded[offset:end]}, end
+    return table, end
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:

@@ -52,6 +52,67 @@ class Change(NamedTuple):
     salt: str | None
 
 
+def _seal_payload(keyring: Keyring, row: Fields) -> Sealed:
+    old = row["old"].encode()
+    whose = Whose.of(row)
+    if row["old"].startswith(SEALED):
+        old = open_payload(keyring, row["old"], whose, row["headers"])
+
+    envelope, header = keyring.seal_payload(old, whose)
+    return Sealed(envelope, header[MARK])
+
+
+def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
+    detail = _decode(row["old"])
+    if is_sealed(detail):
+        return _seal_again(keyring, row, detail, "failure")
+
+    record = {"message": row["message"], "detail": detail}
+    return Sealed(keyring.seal_failure(record, row["id"], row["n"])["detail"])
+
+
+def _seal_side_effect(keyring: Keyring, row: Fields) -> Sealed:
+    effect = _decode(row["old"])
+    detail = effect["detail"]
+    if is_sealed(detail):
+        return _seal_again(keyring, row, detail, "side effect")
+
+    _, envelope = keyring.seal_side_effect(
+        effect["what"], detail=detail, job=row["id"], delivery=row["n"]
+    )
+
+    return Sealed(envelope)
+
+
+def _seal_again(keyring: Keyring, row: Fields, sealed: Row, what: str) -> Sealed:
+    return Sealed(
+        keyring.seal_again(sealed, what=what, job=row["id"], delivery=row["n"])
+    )
+
+
+def _seal_note(what: str) -> Callable[[Keyring, Fields], Sealed]:
+    """Return the function that seals a handler's note as a record of its own."""
+
+    def seal(keyring: Keyring, row: Fields) -> Sealed:
+        note = _decode(row["old"])
+        if is_sealed(note):
+            return _seal_again(keyring, row, note, what)
+
+        return Sealed(
+            keyring.seal_record(note, what=what, job=row["id"], delivery=row["n"])
+        )
+
+    return seal
+
+
+_PAYLOAD: LiteralString = (
+    "kind, queue, tenant, idempotency_key, ordering_key, payload::text as old,"
+    # The other headers may hold what Python cannot read.
+    " case when headers ? '$redrive'"
+    " then jsonb_build_object('$redrive', headers -> '$redrive') else '{}' end as headers"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Table that holds sealed data.
@@ -67,11 +128,11 @@ class Place:
     """
 
     table: LiteralString
-    job: LiteralString
-    n: LiteralString
-    column: LiteralString
-    read: LiteralString
-    seal: Callable[[Keyring, Fields], Sealed]
+    job: LiteralString = "job"
+    n: LiteralString = "deliveries"
+    column: LiteralString = "payload"
+    read: LiteralString = _PAYLOAD
+    seal: Callable[[Keyring, Fields], Sealed] = _seal_payload
     or_stale: LiteralString = "false"
 
     def is_stale(self) -> LiteralString:
@@ -91,68 +152,6 @@ class Place:
             order by 1"""
 
 
-def _seal_payload(keyring: Keyring, row: Fields) -> Sealed:
-    old = row["old"].encode()
-    whose = Whose.of(row)
-    if row["old"].startswith(SEALED):
-        old = open_payload(keyring, row["old"], whose, row["headers"])
-
-    envelope, header = keyring.seal_payload(old, whose)
-    return Sealed(envelope, header[MARK])
-
-
-def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
-    detail = _decode(row["old"])
-    if is_sealed(detail):
-        envelope = keyring.seal_again(
-            detail, what="failure", job=row["id"], delivery=row["n"]
-        )
-        return Sealed(envelope)
-
-    record = {"message": row["message"], "detail": detail}
-    return Sealed(keyring.seal_failure(record, row["id"], row["n"])["detail"])
-
-
-def _seal_side_effect(keyring: Keyring, row: Fields) -> Sealed:
-    effect = _decode(row["old"])
-    if is_sealed(effect["detail"]):
-        envelope = keyring.seal_again(
-            effect["detail"], what="side effect", job=row["id"], delivery=row["n"]
-        )
-        return Sealed(envelope)
-
-    _, envelope = keyring.seal_side_effect(
-        effect["what"], detail=effect["detail"], job=row["id"], delivery=row["n"]
-    )
-
-    return Sealed(envelope)
-
-
-def _seal_note(what: str) -> Callable[[Keyring, Fields], Sealed]:
-    """Return the function that seals a handler's note as a record of its own."""
-
-    def seal(keyring: Keyring, row: Fields) -> Sealed:
-        note = _decode(row["old"])
-        if is_sealed(note):
-            sealed = keyring.seal_again(
-                note, what=what, job=row["id"], delivery=row["n"]
-            )
-        else:
-            sealed = keyring.seal_record(
-                note, what=what, job=row["id"], delivery=row["n"]
-            )
-
-        return Sealed(sealed)
-
-    return seal
-
-
-_PAYLOAD: LiteralString = (
-    "kind, queue, tenant, idempotency_key, ordering_key, payload::text as old,"
-    # The other headers may hold what Python cannot read.
-    " case when headers ? '$redrive'"
-    " then jsonb_build_object('$redrive', headers -> '$redrive') else '{}' end as headers"
-)
 # A record that was moved to another delivery is unreadable, and is reported as such.
 _OF_ANOTHER_DELIVERY: LiteralString = (
     "detail -> '$redrive' -> 'd' is distinct from to_jsonb(deliveries)"
@@ -164,76 +163,38 @@ _EDITS: LiteralString = """
      from redrive.edits e
      join redrive.dead_letters d on d.id = e.job and d.redrives = e.redrives) as edits"""
 PLACES = {
-    "dead_letters": Place(
-        table="redrive.dead_letters",
-        job="id",
-        n="redrives",
-        column="payload",
-        read=_PAYLOAD,
-        seal=_seal_payload,
-    ),
-    "jobs": Place(
-        table="redrive.jobs",
-        job="id",
-        n="0",
-        column="payload",
-        read=_PAYLOAD,
-        seal=_seal_payload,
-    ),
+    "dead_letters": Place("redrive.dead_letters", job="id", n="redrives"),
+    "jobs": Place("redrive.jobs", job="id", n="0"),
     "failures": Place(
-        table="redrive.failures",
-        job="job",
-        n="deliveries",
+        "redrive.failures",
         column="detail",
         read="message, detail::text as old",
         seal=_seal_failure,
         or_stale=_OF_ANOTHER_DELIVERY,
     ),
     "side_effects": Place(
-        table="redrive.side_effects",
-        job="job",
-        n="deliveries",
+        "redrive.side_effects",
         column="detail",
         read="jsonb_build_object('what', what, 'detail', detail)::text as old",
         seal=_seal_side_effect,
         or_stale=_OF_ANOTHER_DELIVERY,
     ),
-    "history": Place(
-        table="redrive.history",
-        job="id",
-        n="deliveries",
-        column="payload",
-        read=_PAYLOAD,
-        seal=_seal_payload,
-    ),
-    "edits": Place(
-        table=_EDITS,
-        job="job",
-        n="n",
-        column="payload",
-        read=_PAYLOAD,
-        seal=_seal_payload,
-    ),
+    "history": Place("redrive.history", job="id"),
+    "edits": Place(_EDITS, n="n"),
     "checkpoints": Place(
-        table="redrive.checkpoints",
-        job="job",
-        n="deliveries",
+        "redrive.checkpoints",
         column="data",
         read="data::text as old",
         seal=_seal_note("checkpoint"),
     ),
     "progress": Place(
-        table="redrive.progress",
-        job="job",
-        n="deliveries",
+        "redrive.progress",
         column="detail",
         read="detail::text as old",
         seal=_seal_note("progress"),
     ),
     "results": Place(
-        table="(select * from redrive.results where result is not null) r",
-        job="job",
-        n="deliveries",
+        "(select * from redrive.results where result is not null) r",
         column="result",
         read="result::text as old",
         seal=_seal_note("result"),
