@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from redrive.cli.main import cli
+from redrive.cli.main import cli, main
+from redrive.cli.support.output import printable
 from redrive.database.criteria import Criteria
 from redrive.dead_letters import triage
 from redrive.dead_letters.campaigns import store as campaigns
@@ -18,6 +19,8 @@ from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.edit import store as edits
 from redrive.dead_letters.edit.patch import Patch
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import FACTS
+from redrive.dead_letters.find import show as show_letter
 from redrive.extras.console.app import application
 from redrive.extras.console.links import Links
 from redrive.extras.console.pages.sections.timeline import timeline
@@ -289,6 +292,28 @@ def test_the_page_of_a_job_says_where_it_failed(site: Site, olaf: TestClient):
     known = "killed by signal 9, peak memory 52 MiB, pod worker-7d9f4, node n<1>"
     assert f"{known}, version 1.4.2" in page
     assert known in ", ".join(circumstances(detail))
+
+
+def test_a_fact_of_a_dead_letter_is_in_both_commands_and_on_its_page(
+    site: Site, olaf: TestClient, capsys: pytest.CaptureFixture[str]
+):
+    """One line of `FACTS` is enough for all three."""
+    conn = site.database.conn
+    job = make_dead_letter(conn, tenant="acme", ordering_key="k 1", max_attempts=7)
+    triage.assign(conn, [job], "ada", actor="bo", why="she knows the bank")
+    letter = show_letter(conn, job)
+    assert letter is not None
+
+    page = olaf.get(f"/jobs/{job}").text
+    for words in (("dlq", "show"), ("job", "show")):
+        assert main([*words, str(job), "--database-url", site.database.url]) == 0
+        shown = capsys.readouterr().out
+        for name in FACTS:
+            label = name.replace("_", " ")
+            assert f"{label} {printable(letter[name])}" in shown
+            assert f"<dt>{label}</dt>" in page
+
+    assert {letter[name] for name in FACTS} > {"ada", "acme", "k 1", 7}
 
 
 def test_an_empty_overview_says_how_to_begin(site: Site, olaf: TestClient):

@@ -1,8 +1,8 @@
 """Read dead letters: a list, or one with its whole history.
 
-A column of `COLUMNS` is in all lists, exports and `--json`; `cli/dead_letters/show.py`
-and `templates/job.html` of the console lay out one dead letter for people. A detail of
-its failures is not here: see `rules/attempts/circumstances.py`.
+A column of `COLUMNS` is in all lists, exports and `--json`. `dlq show`, `job show` and
+the console's page of a job show one of `FACTS` as a fact. A detail of its failures is
+not here: see `rules/attempts/circumstances.py`.
 """
 
 from collections.abc import Iterable
@@ -17,6 +17,7 @@ from redrive.dead_letters.edit.patch import diff
 from redrive.dead_letters.filter import STATES, Filter
 from redrive.dead_letters.groups import acknowledgements
 from redrive.dead_letters.groups import store as groups
+from redrive.dead_letters.origin import origin
 from redrive.dead_letters.reveal import reveal
 from redrive.encryption import MARK, shown_failure, shown_payload, shown_side_effect
 from redrive.rules.payloads.redact import redact, secret_values
@@ -54,7 +55,11 @@ COLUMNS = (
     Column("group", "d.fingerprint"),
     Column("owner", "d.owner"),
 )
+NAMES = tuple(column.name for column in COLUMNS)
+NARROW = tuple(column.name for column in COLUMNS if not column.is_wide)
 NUMBERS = tuple(column.name for column in COLUMNS if column.is_number)
+FACTS = ("owner", "tenant", "ordering_key", "max_attempts", "first_failed_at")
+"""Columns of the table that people see as facts of one dead letter."""
 
 _COLUMNS_READ: LiteralString = ", ".join(
     f'{column.read} as "{column.name}"' for column in COLUMNS
@@ -66,12 +71,11 @@ LISTED: LiteralString = f"""
         as time_to_dlq_seconds"""
 
 _GENERATIONS: LiteralString = f"""
-    select {LISTED}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
+    select {LISTED}, d.{", d.".join(FACTS)}, d.payload, d.notes, d.outcome, d.settled_at, d.campaign,
            c.actor as redriven_by, c.db_user as login, c.why,
-           c.conditions ->> 'to_queue' as to_queue, d.blocked, d.tenant,
-           d.idempotency_key, d.ordering_key, d.headers,
+           c.conditions ->> 'to_queue' as to_queue, d.blocked,
+           d.idempotency_key, d.headers, d.losses,
            coalesce(d.holds_key and d.state = 'open', false) as holds_key,
-           d.max_attempts, d.losses, d.first_failed_at,
            case when d.state = 'open' then (
                select o.cause from redrive.redrive_obstacle_v2(
                    d.id, d.redrives, d.kind, d.idempotency_key, d.fingerprint, d.reason,
@@ -193,6 +197,11 @@ def show(conn: Connection, job: int, *, original: bool = False) -> Row | None:
         "side_effects": side_effects_of(conn, job),
         "edits": list(map(_edit, edits, pairwise(payloads))),
     }
+
+
+def facts(letter: Fields) -> Row:
+    """Return the facts of a dead letter by name, and where it came from."""
+    return _fields(letter, FACTS) | origin(letter["headers"])
 
 
 def _fields(row: Fields, names: Iterable[str]) -> Row:

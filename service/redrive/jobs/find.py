@@ -42,25 +42,19 @@ _SELECTED: LiteralString = (
 )
 _KEPT: LiteralString = ") j on true where j.kind is not null or w.id is null"
 
-LISTED = (
-    "id",
-    "kind",
-    "queue",
-    "state",
-    "attempt",
-    "deliveries",
-    "priority",
-    "run_at",
-    "created_at",
-    "worker",
-    "key",
-    "ordering_key",
-    "tenant",
-    "waiting_for",
-    "last_failure",
-    "progress",
-)
+_NAMED = ("id", "kind", "queue", "state", "waiting_for")
+NARROW = (*_NAMED, "attempt", "run_at", "created_at", "worker", "tenant")
+"""Columns of a list of live jobs, unless the user chooses others."""
+COLUMNS = (*NARROW, "deliveries", "priority", "key", "ordering_key")
+NUMBERS = ("attempt", "deliveries", "priority")
+LISTED = (*COLUMNS, "last_failure", "progress")
 """Fields of `job ls --json`."""
+FACTS = ("queue", *COLUMNS[len(_NAMED) :])
+"""Fields that people see as facts of one job."""
+ENDED_NARROW = (
+    *("id", "kind", "queue", "state", "attempt", "created_at", "ended_at", "worker"),
+)
+"""Columns of a list that has only jobs that have ended."""
 
 FAILURE = ("error_class", "message", "category", "at")
 

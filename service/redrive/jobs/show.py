@@ -9,7 +9,7 @@ from redrive.dead_letters import find as dead_letters
 from redrive.encryption import shown_noted, shown_payload
 from redrive.jobs import failing
 from redrive.jobs.filter import JobFilter
-from redrive.jobs.find import LISTED, find, listed, progress_of
+from redrive.jobs.find import FACTS, LISTED, find, listed, progress_of
 from redrive.jobs.history import ended
 from redrive.jobs.story import deaths_of, lines_of, story
 from redrive.jobs.why.answer import Code, Why
@@ -40,6 +40,7 @@ _STATES = {
 }
 """Maps the state and outcome of a dead letter to the state of its ended job."""
 
+_OF_DEATH = ("group", "reason", "redrives", "blocked")
 _SAME_FIELDS = (
     "id",
     "kind",
@@ -90,6 +91,14 @@ def show_with_letter(conn: Connection, job: int) -> Shown | None:
         "checkpoint": checkpoint and _checkpoint(job, checkpoint, failures),
     }
     return Shown(whole, letter)
+
+
+def facts(job: Fields, letter: Fields | None) -> Row:
+    """Return the facts of a job by name, with those of its latest death."""
+    found = {name: job[name] for name in FACTS}
+    if letter is not None:
+        found |= {name: letter[name] for name in _OF_DEATH} | dead_letters.facts(letter)
+    return found
 
 
 def _checkpoint(job: int, row: Fields, failures: list[Row]) -> Row:

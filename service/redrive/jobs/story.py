@@ -83,19 +83,19 @@ def story(
 
 def _beginning(job: Fields) -> Iterator[Step]:
     if job["created_at"] is not None:
-        yield _step(StepKind.ENQUEUED, job["created_at"], _enqueued(job["schedule"]))
+        yield step(StepKind.ENQUEUED, job["created_at"], _enqueued(job["schedule"]))
 
 
 def _failures(failures: list[Row]) -> Iterator[Step]:
     for failure in failures:
         what = "attempt {attempt} failed: {error_class}: {message}".format_map(failure)
-        yield _step(StepKind.FAILURE, failure["at"], what, failure["worker"])
+        yield step(StepKind.FAILURE, failure["at"], what, failure["worker"])
 
 
 def _side_effects(effects: list[Row]) -> Iterator[Step]:
     for effect in effects:
         what = f"side effect: {effect['what']}"
-        yield _step(StepKind.SIDE_EFFECT, effect["at"], what)
+        yield step(StepKind.SIDE_EFFECT, effect["at"], what)
 
 
 def _deaths(deaths: Sequence[Fields], failures: list[Row]) -> Iterator[Step]:
@@ -106,15 +106,13 @@ def _deaths(deaths: Sequence[Fields], failures: list[Row]) -> Iterator[Step]:
         # The same statement wrote its last failure, whose clock may have been read
         # later.
         last = failed_at.get(death["deliveries"], died_at)
-        yield _step(StepKind.DEATH, max(died_at, last), f"died: {death['reason']}")
+        yield step(StepKind.DEATH, max(died_at, last), f"died: {death['reason']}")
 
         settled_at = death["settled_at"]
         is_redriven = death["state"] in {"redriven", "resolved"}
         if is_redriven and settled_at is not None:
             what = _redriven(death)
-            yield _step(
-                StepKind.REDRIVE, settled_at, what, death["actor"], death["why"]
-            )
+            yield step(StepKind.REDRIVE, settled_at, what, death["actor"], death["why"])
 
 
 def _redriven(death: Fields) -> str:
@@ -140,7 +138,7 @@ def _acts(lines: Sequence[Fields]) -> Iterator[Step]:
         if kind is StepKind.EDIT:
             what = f"edited: {', '.join(line['paths'])}"
 
-        yield _step(kind, line["at"], what, line["actor"], line["why"])
+        yield step(kind, line["at"], what, line["actor"], line["why"])
 
 
 def _enqueued(schedule: Mapping[str, str] | None) -> str:
@@ -159,14 +157,15 @@ def _end(job: Fields) -> Iterator[Step]:
         length = span((job["ended_at"] - job["run_at"]).total_seconds())
         what = f"{what} in attempt {job['attempt']}, {length} after it was due"
 
-    yield _step(StepKind.END, job["ended_at"], what, job["worker"])
+    yield step(StepKind.END, job["ended_at"], what, job["worker"])
 
 
-def _step(
+def step(
     kind: StepKind,
     at: datetime,
     what: str,
     by: str | None = None,
     why: str | None = None,
 ) -> Step:
+    """Return an event of a job's life. `by` is a person, a worker or None."""
     return {"at": at, "kind": str(kind), "what": what, "by": by, "why": why}

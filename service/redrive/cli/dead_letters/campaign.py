@@ -16,6 +16,7 @@ from redrive.cli.support.options import (
     pager_option,
 )
 from redrive.cli.support.output import (
+    bold,
     emit,
     listing,
     printable,
@@ -175,7 +176,7 @@ def _worded(found: Row) -> dict[str, str]:
         said = f": {printable(found['said'])}"
 
     return {
-        "title": click.style(f"campaign {campaign}", bold=True),
+        "title": bold(f"campaign {campaign}"),
         "said": said,
         "blocked": _blocked(found),
         "rate": _rate(found),

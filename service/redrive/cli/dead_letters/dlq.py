@@ -31,14 +31,13 @@ from redrive.cli.support.output import listing
 from redrive.cli.support.verbs import Asked, orders_of, verb_options
 from redrive.database.rows import Connection
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.find import COLUMNS, NUMBERS, find
+from redrive.dead_letters.find import NAMES, NARROW, NUMBERS, find
 from redrive.rules.instants import duration
 from redrive.rules.rows import Row
 from redrive.verbs.letters import LETTERS
 from redrive.verbs.verb import WHY_LENGTH
 
-NARROW = tuple(column.name for column in COLUMNS if not column.is_wide)
-WIDE = (*(column.name for column in COLUMNS if column.is_wide), "time_to_dlq")
+WIDE = (*(name for name in NAMES if name not in NARROW), "time_to_dlq")
 """Columns that `dlq ls --wide` adds."""
 
 

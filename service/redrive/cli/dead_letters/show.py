@@ -1,6 +1,5 @@
 """redrive dlq show: one dead letter with its history, or one group."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -14,9 +13,12 @@ from redrive.cli.support.exits import NotFound
 from redrive.cli.support.options import conn_options, json_option, keep_cell
 from redrive.cli.support.output import (
     answer,
+    bold,
     no_letter,
     printable,
+    printable_facts,
     printable_fields,
+    printable_json,
     shown_id,
 )
 from redrive.database.rows import Connection
@@ -108,8 +110,7 @@ def _letter(letter: Row, title: str) -> Iterator[str]:
     if last and last["detail"].get("stack"):
         yield "\n".join(_stack(last))
 
-    payload = json.dumps(letter["payload"], ensure_ascii=False)
-    yield f"{_bold(title)}  {printable(payload)}"
+    yield f"{bold(title)}  {printable_json(letter['payload'])}"
 
     yield from _edits(letter["edits"])
     yield _failures(letter["failures"])
@@ -120,13 +121,13 @@ def _letter(letter: Row, title: str) -> Iterator[str]:
     if len(lineage) > 1 or letter["campaign"]:
         yield _lineage(lineage)
 
-    note = _bold("note")
+    note = bold("note")
     yield from _filled(f"{note} of {{actor}}, {{at}}\n  {{text}}", _notes(letter))
 
 
 def _edits(edits: Sequence[Row]) -> Iterator[str]:
     """Yield a section for each edit of the payload."""
-    edited = _bold("edited")
+    edited = bold("edited")
     template = f"{edited} by {{actor}}, {{at}}: {{paths}}\n  {{why}}"
     for edit in edits:
         shown = printable_fields(edit)
@@ -171,22 +172,17 @@ def _notes(letter: Row) -> Iterator[Row]:
 
 
 def _head(letter: Row) -> str:
-    """Return the first lines: identity, cause of death, attempts and owner."""
+    """Return the first lines: identity, cause of death, attempts and facts."""
     job = shown_id(letter["id"])
     words = {
-        "title": _bold(f"job {job}"),
+        "title": bold(f"job {job}"),
         "attempts": counted(letter["attempts"], "attempt"),
         "deliveries": counted(letter["deliveries"], "delivery", "deliveries"),
         "redrives": counted(letter["redrives"], "redrive"),
         "after": _after(letter["time_to_dlq_seconds"]),
     }
     head = _LETTER.format_map(printable_fields(letter) | words)
-
-    owner = printable(letter["owner"])
-    if not owner:
-        return head
-
-    return f"{head}\nowner {owner}"
+    return f"{head}\n{printable_facts(find.facts(letter))}".rstrip()
 
 
 def _after(seconds: float | None) -> str:
@@ -196,7 +192,7 @@ def _after(seconds: float | None) -> str:
 
 
 def _lineage(deaths: Iterable[Fields]) -> str:
-    lines = [_bold("lineage")]
+    lines = [bold("lineage")]
     for death in deaths:
         lines.extend(_death(death))
 
@@ -216,7 +212,7 @@ def _death(death: Fields) -> Iterator[str]:
 
 def _stack(failure: Fields) -> Iterator[str]:
     """Yield the lines of a failure's error and stack, with its source."""
-    title = _bold("last failure")
+    title = bold("last failure")
     yield f"{title}  {_error(failure, '  ')}"
     for line in stack_lines(failure["detail"]["stack"]):
         yield f"  {printable(line)}"
@@ -228,7 +224,7 @@ def _stack(failure: Fields) -> Iterator[str]:
 
 
 def _failures(failures: Sequence[Row]) -> str:
-    title = _bold("failures")
+    title = bold("failures")
     lines = [f"{title}, oldest first"]
     for failure in failures:
         # The stack of the last one is shown above.
@@ -274,7 +270,7 @@ _LINES = {
 def _group(group: Row) -> Iterator[str]:
     """Yield the lines of a group."""
     words = {
-        "title": _bold(f"group {group['group']}"),
+        "title": bold(f"group {group['group']}"),
         "sample": shown_id(group["sample"]),
         "counts": _counts(group),
         "error": _error(group, "  "),
@@ -349,7 +345,3 @@ def _filled(template: str, rows: Iterable[Fields]) -> Iterator[str]:
     """Yield the template filled with each row's fields as `printable`."""
     for row in rows:
         yield template.format_map(printable_fields(row))
-
-
-def _bold(text: str) -> str:
-    return click.style(text, bold=True)

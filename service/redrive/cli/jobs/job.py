@@ -1,6 +1,5 @@
 """redrive job: show live jobs, explain why they wait, and control them."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -21,9 +20,12 @@ from redrive.cli.support.options import (
 )
 from redrive.cli.support.output import (
     answer,
+    bold,
     listing,
     printable,
+    printable_facts,
     printable_fields,
+    printable_json,
     shown_id,
     wants_json,
     warn,
@@ -32,30 +34,13 @@ from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
 from redrive.jobs import control
 from redrive.jobs.filter import ENDED, JobFilter
-from redrive.jobs.find import FAILURE, find, listed
+from redrive.jobs.find import ENDED_NARROW, FAILURE, NARROW, NUMBERS, find, listed
 from redrive.jobs.history import PLACES, find_ended, keeps_ended, live_part
-from redrive.jobs.show import show
+from redrive.jobs.show import facts, show_with_letter
 from redrive.results import UNKNOWN, Ended
-from redrive.rules.brief import brief, counted
+from redrive.rules.brief import brief
 from redrive.rules.rows import Row
 from redrive.verbs.jobs import JOBS
-
-COLUMNS = (
-    "id",
-    "kind",
-    "queue",
-    "state",
-    "attempt",
-    "run_at",
-    "worker",
-    "waiting_for",
-    "error_class",
-    "message",
-)
-ENDED_COLUMNS = (
-    *("id", "kind", "queue", "state", "attempt", "created_at", "ended_at", "worker"),
-)
-"""Columns of a list that has only jobs that have ended."""
 
 _KEEP_ENDED = "redrive queue set QUEUE --history 7d"
 
@@ -71,7 +56,7 @@ _WAITED = {
 
 _GONE = "{title}  {state}\n{why}"
 _SUMMARY = """\
-{title}  {kind}  queue {queue}  {state}
+{title}  {kind}  {state}
 {why}
 {facts}"""
 
@@ -137,9 +122,9 @@ def list_jobs(chosen: JobFilter, after: str | None, conn: Connection) -> None:
 
     listing(
         map(listed, shown) if wants_json() else shown,
-        ENDED_COLUMNS if is_of_ended else COLUMNS,
+        ENDED_NARROW if is_of_ended else (*NARROW, *FAILURE[:2]),
         for_people=_for_people,
-        right=("id", "attempt"),
+        right=("id", *NUMBERS),
         empty="no such job" if is_of_ended else "no live job",
     )
 
@@ -185,13 +170,12 @@ def show_job(which: int, conn: Connection) -> None:
     The job may be live, dead, ended, or known only from the audit log. Secrets in
     payloads are redacted.
     """
-    found = show(conn, which)
-    # Without time to wait, this only reads how the job has ended.
-    ended = None if found else control.wait(conn, which, 0)
-    if found is None:
-        raise NotFound(_nothing_kept(which, ended))
+    shown = show_with_letter(conn, which)
+    if shown is None:
+        # Without time to wait, this only reads how the job has ended.
+        raise NotFound(_nothing_kept(which, control.wait(conn, which, 0)))
 
-    answer(found, "\n\n".join(_sections(found)))
+    answer(shown.job, "\n\n".join(_sections(*shown)))
 
 
 def _nothing_kept(which: int, ended: Ended | None) -> str:
@@ -215,63 +199,38 @@ def _nothing_kept(which: int, ended: Ended | None) -> str:
     return text
 
 
-def _sections(found: Row) -> Iterator[str]:
+def _sections(found: Row, letter: Row | None) -> Iterator[str]:
     """Format a job for people, section by section."""
     is_known = found["kind"] is not None  # known beyond the audit log
     template = _SUMMARY if is_known else _GONE
 
-    yield template.format_map(_words(found))
+    yield template.format_map(_words(found, letter))
     if found["cause"]:
         cause = printable_fields(found["cause"])
-        yield f"{_bold('cause')}  {{text}}. See redrive dlq show {{group}}".format_map(
+        yield f"{bold('cause')}  {{text}}. See redrive dlq show {{group}}".format_map(
             cause
         )
 
     if is_known:
-        payload = _json(found["payload"])
-        yield f"{_bold('payload')}  {payload}"
+        payload = printable_json(found["payload"])
+        yield f"{bold('payload')}  {payload}"
 
     yield from _notes(found)
     steps = map(_step, found["story"])
-    yield "\n".join((_bold("story"), *steps))
+    yield "\n".join((bold("story"), *steps))
 
 
-def _words(found: Row) -> dict[str, str]:
+def _words(found: Row, letter: Row | None) -> dict[str, str]:
     """Return the words of a job's first section."""
     shown = shown_id(found["id"])
     why = printable(found["why"]["text"])
-    facts = _facts(found)
 
     return {
         **printable_fields(found),
-        "title": _bold(f"job {shown}"),
-        "why": _bold(why),
-        "facts": "; ".join(facts),
+        "title": bold(f"job {shown}"),
+        "why": bold(why),
+        "facts": printable_facts(facts(found, letter)),
     }
-
-
-def _bold(text: str) -> str:
-    return click.style(text, bold=True)
-
-
-def _json(value: Any) -> str:
-    return printable(json.dumps(value, ensure_ascii=False))
-
-
-def _facts(found: Row) -> Iterator[str]:
-    """Format the numbers of a job; some are unknown once it is gone."""
-    attempt = found["attempt"]
-    if attempt is not None:
-        deliveries = counted(found["deliveries"] or 0, "delivery", "deliveries")
-        yield f"attempt {attempt}, {deliveries}"
-
-    priority = found["priority"]
-    if priority is not None:
-        yield f"priority {priority}"
-
-    created_at = found["created_at"]
-    if created_at is not None:
-        yield f"created {printable(created_at)}"
 
 
 def _notes(found: Row) -> Iterator[str]:
@@ -280,11 +239,11 @@ def _notes(found: Row) -> Iterator[str]:
     checkpoint = found["checkpoint"]
     if progress is not None:
         text = "{share:.0%}  {text}, at {at:%H:%M:%S}".format_map(progress)
-        yield f"{_bold('progress')}  {printable(text)}"
+        yield f"{bold('progress')}  {printable(text)}"
 
     if checkpoint is not None:
-        data = _json(checkpoint["data"])
-        yield f"{_bold('checkpoint')}  {data}"
+        data = printable_json(checkpoint["data"])
+        yield f"{bold('checkpoint')}  {data}"
 
 
 def _step(step: Row) -> str:
@@ -384,4 +343,4 @@ def _outcome(ended: Ended) -> str:
     text = printable(ended.outcome)
     if ended.result is None:
         return text
-    return f"{text}  {_json(ended.result)}"
+    return f"{text}  {printable_json(ended.result)}"

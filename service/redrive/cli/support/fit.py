@@ -15,7 +15,15 @@ LEAST = (
         "started",
         "slots",
     ),
-    *("worker", "attempt", "attempts", "deliveries", "redrives", "created_at"),
+    *(
+        "created_at",
+        "tenant",
+        "worker",
+        "attempt",
+        "attempts",
+        "deliveries",
+        "redrives",
+    ),
     *("time_to_dlq", "category", "total", "scheduled", "retrying", "running"),
     *("redriven", "actor", "queue", "owner", "waiting_for", "died_at", "last_seen"),
 )

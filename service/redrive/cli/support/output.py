@@ -258,7 +258,7 @@ def printable(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict | list):
-        return escaped(json.dumps(value, ensure_ascii=False, default=str))
+        return printable_json(value)
 
     return escaped(str(value))
 
@@ -266,6 +266,25 @@ def printable(value: Any) -> str:
 def printable_fields(row: Fields) -> dict[str, str]:
     """Return all fields of a row as `printable`, for a template."""
     return {name: printable(value) for name, value in row.items()}
+
+
+def bold(text: str) -> str:
+    """Return text in bold, for a terminal."""
+    return click.style(text, bold=True)
+
+
+def printable_json(value: Any) -> str:
+    """Return a value as JSON on one line, safe for a terminal."""
+    return escaped(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def printable_facts(facts: Fields) -> str:
+    """Return the known facts by name on one line: attempt 1; worker mail-1."""
+    return "; ".join(
+        f"{name.replace('_', ' ')} {printable(value)}"
+        for name, value in facts.items()
+        if value is not None
+    )
 
 
 def not_found(what: str) -> Exit:

@@ -48,13 +48,7 @@ EXAMINED = 200
 """Dead letters that the page of a group compares with other jobs."""
 MOST_OF_A_STEP = 5000
 """Count no more dead letters of a step of a group's chart."""
-COLUMNS = tuple(column.name for column in find.COLUMNS)
-"""Columns of the list of dead letters."""
-SHOWN = tuple(
-    column.name
-    for column in find.COLUMNS
-    if not column.is_wide and column.name != "state"
-)
+SHOWN = tuple(name for name in find.NARROW if name != "state")
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 T = TypeVar("T")
@@ -210,7 +204,7 @@ def show_review(visit: SignedIn) -> Response:
 @router.get("/dead-letters")
 def list_dead_letters(visit: SignedIn) -> Response:
     """List dead letters, latest first, one page at a time."""
-    shape = layout(visit.query, known=COLUMNS, default=SHOWN, sortable=COLUMNS)
+    shape = layout(visit.query, known=find.NAMES, default=SHOWN, sortable=find.NAMES)
     chosen = parse(Filter, filter_of(visit.query), states=("open",))
     after = dead_letter_place(visit.after)
 

@@ -4,31 +4,19 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.dead_letters.filter import Filter
-from redrive.dead_letters.origin import origin
 from redrive.extras.console.pages.filters import list_view, search_seconds
 from redrive.extras.console.pages.listing import filter_of, layout
 from redrive.extras.console.pages.sections.timeline import headline, timeline
 from redrive.extras.console.state import PREFIX, Console, SignedIn
 from redrive.jobs.filter import ENDED, JobFilter
+from redrive.jobs.find import COLUMNS, ENDED_NARROW, NARROW, NUMBERS
 from redrive.jobs.page import page
-from redrive.jobs.show import show_with_letter
+from redrive.jobs.show import facts, show_with_letter
 from redrive.rules.cells import parted
 from redrive.verbs.query import command, is_job_id, job_place, parse
 from redrive.verbs.refusal import Invalid, Missing
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
-COLUMNS = (
-    *("id", "kind", "queue", "state", "waiting_for", "attempt", "deliveries"),
-    *("priority", "run_at", "created_at", "worker", "key", "ordering_key", "tenant"),
-)
-"""Columns of the list of live jobs."""
-SHOWN = (
-    *("id", "kind", "queue", "state", "waiting_for", "attempt", "run_at"),
-    *("created_at", "worker", "tenant"),
-)
-ENDED_SHOWN = (
-    *("id", "kind", "queue", "state", "attempt", "created_at", "ended_at", "worker"),
-)
 SORTABLE = tuple(name for name in COLUMNS if name != "waiting_for")
 
 
@@ -38,7 +26,7 @@ def list_jobs(visit: SignedIn) -> Response:
     chosen = parse(JobFilter, filter_of(visit.query))
     has_ended = bool(chosen.state) and ENDED.issuperset(chosen.state)
     known = (*COLUMNS, "ended_at") if has_ended else COLUMNS
-    default = ENDED_SHOWN if has_ended else SHOWN
+    default = ENDED_NARROW if has_ended else NARROW
     shape = layout(visit.query, known=known, default=default, sortable=SORTABLE)
     after = job_place(visit.after)
 
@@ -54,6 +42,7 @@ def list_jobs(visit: SignedIn) -> Response:
     return visit.page(
         "jobs.html",
         title="Jobs that have ended" if has_ended else "Live jobs",
+        numbers=NUMBERS,
         order="the latest first" if has_ended else "in the order in which they run",
         view=list_view("/jobs", chosen, found.rows, found.place, shape),
         shell=command(("job", "ls"), chosen),
@@ -99,7 +88,7 @@ def show_job(visit: SignedIn, job: int) -> Response:
         "job.html",
         job=found,
         letter=letter,
-        origin=origin(letter["headers"]) if letter else {},
+        facts=facts(found, letter),
         headline=headline(found, letter),
         steps=timeline(found, letter),
         shell=command(("job", "show", str(job))),

@@ -12,16 +12,16 @@ from fastapi.responses import Response
 
 from redrive.database import audit
 from redrive.dead_letters.filter import Filter
+from redrive.dead_letters.find import NAMES
 from redrive.dead_letters.groups import store as groups
 from redrive.dead_letters.page import page as page_of_letters
-from redrive.extras.console.pages import dead_letters, jobs
 from redrive.extras.console.pages.filters import audit_choice, group_choice
 from redrive.extras.console.pages.json_api.api import answer
 from redrive.extras.console.pages.listing import filter_of, layout
 from redrive.extras.console.pages.time_series.spans import without_span
 from redrive.extras.console.state import SignedIn
 from redrive.jobs.filter import JobFilter
-from redrive.jobs.find import listed
+from redrive.jobs.find import COLUMNS, listed
 from redrive.jobs.page import page as page_of_jobs
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.rows import Fields
@@ -66,8 +66,8 @@ GROUP = (
 LINE = ("id", "at", "actor", "login", "action", "n", "why", "detail")
 
 LISTS: Mapping[str, tuple[Read, Sequence[str]]] = {
-    "dead-letters": (_letters, dead_letters.COLUMNS),
-    "jobs": (_jobs, jobs.COLUMNS),
+    "dead-letters": (_letters, NAMES),
+    "jobs": (_jobs, COLUMNS),
     "groups": (_groups, GROUP),
     "audit": (lambda conn, query: audit.newest(conn, audit_choice(query), MOST), LINE),
 }

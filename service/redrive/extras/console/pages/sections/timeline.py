@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 
-from redrive.jobs.story import StepKind
+from redrive.jobs.story import StepKind, step
 from redrive.jobs.why.answer import Code
 from redrive.rules.attempts.plan import why_over
 from redrive.rules.brief import counted
@@ -25,6 +25,7 @@ CAUSES: Mapping[str, str] = {
 """Reason -> why a job died, in words."""
 _SHOWN_BY_LETTER = {StepKind.EDIT, StepKind.NOTE}
 """Steps that the notes and edits of a dead letter tell better."""
+_PLAIN = {"failure": None, "edit": None, "look": "off"}
 
 
 def headline(job: Row, letter: Row | None) -> str:
@@ -60,60 +61,34 @@ def timeline(job: Row, letter: Row | None) -> Sequence[Row]:
     A step has its failure or its edit, if it is one.
     """
     steps = [*_story(job, letter)]
-
     if letter is not None:
-        notes = letter["notes"] or ()
-        steps += [_edit(edit) for edit in letter["edits"]]
-        steps += [_note(note) for note in notes]
+        steps += map(_edit, letter["edits"])
+        steps += map(_note, letter["notes"] or ())
 
-    return sorted(steps, key=_instant)
-
-
-def _instant(step: Row) -> datetime:
-    """Return when a step was, for sorting; notes have it as text."""
-    at = step["at"]
-    if isinstance(at, str):
-        return datetime.fromisoformat(at)
-    return at
+    return sorted(steps, key=itemgetter("at"))
 
 
 def _story(job: Row, letter: Row | None) -> Iterator[Row]:
     """Yield the steps of the story; a failure gets its details."""
     failed = iter(sorted(job["failures"], key=itemgetter("at")))
 
-    for step in job["story"]:
-        kind = step["kind"]
+    for each in job["story"]:
+        kind = each["kind"]
         if letter is not None and kind in _SHOWN_BY_LETTER:
             continue
 
         # Both are in the order of time, so the next failure is the one of this step.
         failure = next(failed) if kind == StepKind.FAILURE else None
         look = "bad" if kind in {StepKind.FAILURE, StepKind.DEATH} else "run"
-        yield step | {"failure": failure, "edit": None, "look": look}
+        yield _PLAIN | each | {"failure": failure, "look": look}
 
 
 def _edit(edit: Row) -> Row:
-    paths = ", ".join(edit["paths"])
-    return {
-        "at": edit["at"],
-        "kind": str(StepKind.EDIT),
-        "what": f"edited: {paths}",
-        "by": edit["actor"],
-        "why": edit["why"],
-        "failure": None,
-        "edit": edit,
-        "look": "off",
-    }
+    what = f"edited: {', '.join(edit['paths'])}"
+    told = step(StepKind.EDIT, edit["at"], what, edit["actor"], edit["why"])
+    return _PLAIN | told | {"edit": edit}
 
 
 def _note(note: Row) -> Row:
-    return {
-        "at": note["at"],
-        "kind": str(StepKind.NOTE),
-        "what": "note",
-        "by": note["actor"],
-        "why": note["text"],
-        "failure": None,
-        "edit": None,
-        "look": "off",
-    }
+    at = datetime.fromisoformat(note["at"])
+    return _PLAIN | step(StepKind.NOTE, at, "note", note["actor"], note["text"])
