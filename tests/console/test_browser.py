@@ -239,8 +239,8 @@ def each_page(database: Database) -> list[str]:
         "/kinds/invoice.charge?from=24h",
         "/dead-letters?sort=attempts",
         "/change/redrive?group=f1",
-        "/edit?group=f1",
-        f"/edit?id={job}",
+        "/change/edit?group=f1",
+        f"/change/edit?id={job}",
     ]
 
 
@@ -471,8 +471,8 @@ def test_nothing_that_a_producer_writes_runs(database: Database, page: Any):
     paths = [
         f"/campaigns/{made}",
         "/campaigns",
-        "/edit?kind=evil.j0",
-        "/edit?kind=evil.j1&limit=1",
+        "/change/edit?kind=evil.j0",
+        "/change/edit?kind=evil.j1&limit=1",
     ]
     paths += [
         "/",

@@ -399,7 +399,9 @@ def test_a_group_is_edited_after_a_look_at_the_diff(site: Site, olaf: TestClient
             site.database.conn, payload={"currency": currency, "token": "s3cret"}
         )
 
-    form = _form(olaf.get("/edit?group=f1").text, 'class="act" method="post" action')
+    form = _form(
+        olaf.get("/change/edit?group=f1").text, 'class="act" method="post" action'
+    )
     look = olaf.post(form[0], data=form[1] | {"patch": WRONG}).text
     path, hidden = _form(look, 'class="act" method="post" action')
     hidden["patch"] = WRONG
@@ -428,7 +430,7 @@ def test_one_payload_is_edited_as_it_reads_and_its_secrets_stay(
     job = make_dead_letter(
         site.database.conn, payload={"lines": [1], "token": "s3cret"}
     )
-    page = olaf.get(f"/edit?id={job}").text
+    page = olaf.get(f"/change/edit?id={job}").text
     path, hidden = _form(page, 'class="act" method="post" action')
 
     look = olaf.post(
@@ -446,10 +448,10 @@ def test_one_payload_is_edited_as_it_reads_and_its_secrets_stay(
 
 def test_what_is_another_by_now_is_looked_at_again(site: Site, olaf: TestClient):
     job = make_dead_letter(site.database.conn, payload={"currency": "EURO"})
-    form = {"act": "edit", "patch": WRONG, "mark": "of another look", "why": "x"}
-    _, hidden = _form(olaf.get(f"/edit?id={job}").text, "action")
+    form = {"patch": WRONG, "mark": "of another look", "why": "x"}
+    _, hidden = _form(olaf.get(f"/change/edit?id={job}").text, "action")
 
-    answer = olaf.post(f"/edit?id={job}", data=hidden | form)
+    answer = olaf.post(f"/change/edit?id={job}", data=hidden | form)
 
     assert (
         answer.status_code,
@@ -470,7 +472,7 @@ def test_the_api_edits_as_the_page_does(site: Site):
     ).json()
 
     assert (shown_first["done"], shown_first["matched"]) == (False, 1)
-    assert '+  "currency": "EUR"' in shown_first["sample"][0]["diff"][-2]
+    assert '+  "currency": "EUR"' in shown_first["remarks"][0]
     assert (bad.status_code, "must be one of add, remove" in bad.json()["error"]) == (
         400,
         True,

@@ -87,7 +87,13 @@ def test_pages_of_a_cell_are_about_it_alone(fleet: Site, three: dict[str, Databa
     make_dead_letters(three["eu"].conn, 60)
     live = make_job(three["eu"].conn, "mail.send", queue="mail")
     olaf = fleet.signed_in("olaf")
-    more = ("/groups/f1", "/explain/f1", "/jobs/1", f"/jobs/{live}", "/edit?id=1")
+    more = (
+        "/groups/f1",
+        "/explain/f1",
+        "/jobs/1",
+        f"/jobs/{live}",
+        "/change/edit?id=1",
+    )
     changes = (
         "/change/redrive?group=f1",
         "/change/cancel?queue=mail",

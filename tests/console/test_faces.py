@@ -4,6 +4,7 @@ The command line, a form of the console and the JSON API render one declaration.
 command is that of the preview. Agents propose some verbs, and a person makes them.
 """
 
+import json
 import shlex
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -38,6 +39,7 @@ class Sample(NamedTuple):
 
 BREAKER = "select redrive.breakers_v1('{smtp}', '{0}', '{1}', '{5}', '{60}', '{60}')"
 GROUP = {"group": "GROUP"}
+PATCH = '[{"op": "add", "path": "/n", "value": 1}]'
 FAILS = (
     "insert into redrive.jobs (kind, run_at, failed_at, fingerprint, streak)"
     " values ('a.b', now() + '1 h', now(), 'f1', 1)"
@@ -46,6 +48,7 @@ SAMPLES: Mapping[str, Sample] = {
     "dismiss": Sample({"id": "DEAD"}, "dismiss"),
     "reopen": Sample({"id": "GONE"}, "reopen"),
     "assign": Sample({"id": "DEAD"}, "assign", {"owner": "bo"}),
+    "edit": Sample({"id": "DEAD"}, "edit", {"patch": PATCH}),
     "cancel": Sample({"id": "LATER"}, "cancel"),
     "now": Sample({"id": "LATER"}, "run now"),
     "reveal": Sample({"id": "DEAD"}, "reveal"),
@@ -190,9 +193,10 @@ class Api(Face):
     """The JSON API."""
 
     def _ask(self, **body: object) -> bool:
-        numbers = {one.name for one in VERBS[self.word].inputs if one.kind == "integer"}
+        inputs = VERBS[self.word].inputs
+        typed = {one.name for one in inputs if one.kind in {"integer", "array"}}
         more = {
-            name: int(text) if name in numbers else text
+            name: json.loads(text) if name in typed else text
             for name, text in self.more.items()
         }
         fields = {name.replace("-", "_"): value for name, value in more.items()}

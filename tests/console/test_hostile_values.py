@@ -203,7 +203,7 @@ def paths_of(live: int, bad: int, method: str = "GET") -> list[str]:
 
 def by_pages(site: Site, live: int, bad: int) -> list[Any]:
     paths = [
-        f"/edit?id={bad}",
+        f"/change/edit?id={bad}",
         "/export/jobs.json",
         f"/change/cancel?id={live}",
         "/change/campaign-start?id=1",

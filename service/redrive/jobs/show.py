@@ -94,7 +94,7 @@ def show_with_letter(conn: Connection, job: int) -> Shown | None:
 
 
 def facts(job: Fields, letter: Fields | None) -> Row:
-    """Return the facts of a job by name, with those of its latest death."""
+    """Return the facts of a job by name, and of its latest death."""
     found = {name: job[name] for name in FACTS}
     if letter is not None:
         found |= {name: letter[name] for name in _OF_DEATH} | dead_letters.facts(letter)

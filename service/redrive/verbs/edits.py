@@ -2,33 +2,33 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from redrive.database.rows import Connection
-from redrive.dead_letters import find as letters
 from redrive.dead_letters.edit import patch as rules
 from redrive.dead_letters.edit import store as edits
 from redrive.dead_letters.edit.patch import Patch
-from redrive.dead_letters.edit.store import Letter, Preview
+from redrive.dead_letters.edit.store import Letter
+from redrive.dead_letters.edit.store import Preview as Seen
 from redrive.dead_letters.filter import Filter
-from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
 from redrive.rules.brief import counted
 from redrive.rules.rows import Row
-from redrive.verbs.query import Query, command
+from redrive.verbs import letters
 from redrive.verbs.refusal import Conflict
 from redrive.verbs.verb import (
     MOST,
     Done,
+    Input,
     Opening,
     Order,
-    as_seen,
+    Preview,
+    Verb,
     back,
     letters_of,
-    obstacle_of,
     refuse_vague,
-    typed,
 )
 
 STAYS = {
@@ -36,6 +36,7 @@ STAYS = {
     "invalid": "their handler could not read what it makes",
     "unchanged": "it changes nothing",
     "unreadable": "they are encrypted with a key that is not known here, or nested too deeply",
+    "in_campaign": "a campaign will redrive them",
     "changed": "they are others by now",
     "not_open": "they are not open any more",
 }
@@ -44,118 +45,97 @@ KEPT = ("not_applicable", "invalid", "unchanged")
 EXAMPLE = '[{"op": "replace", "path": "/currency", "value": "EUR"}]'
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Preview of an edit.
+class Found(NamedTuple):
+    """A patch, and what it does to the payloads that it was tried on."""
 
-    Attributes:
-        matched: number of open dead letters that the filter selects.
-        sample: one dead letter; None if none matches, or if it cannot be read.
-        text: redacted payload of the sample, for editing.
-        patch: patch as JSON; empty if none was given yet.
-        seen: effect of the patch. Its `mark` ensures that the edit does the same.
-        fault: reason why the patch is invalid; None if it is valid.
-    """
-
-    query: Query
-    shell: str
-    matched: int
-    sample: Letter | None = None
-    text: str = ""
-    patch: str = ""
-    seen: Preview | None = None
-    fault: str | None = None
-    obstacle: str | None = None
+    patch: Patch
+    seen: Seen
 
     @property
     def mark(self) -> str:
         """Return a mark that changes if the preview would change."""
-        return _mark(self.seen) if self.seen else ""
-
-    @property
-    def stays(self) -> Mapping[str, int]:
-        """Return how many payloads stay unchanged, by reason."""
-        if self.seen is None:
-            return {}
-        return {STAYS[cause]: n for cause, n in self.seen.counts.items()}
+        content = bytes(self.seen.ids) + bytes(self.seen.digests)
+        return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _mark(seen: Preview) -> str:
-    content = bytes(seen.ids) + bytes(seen.digests)
-    return hashlib.sha256(content).hexdigest()[:32]
-
-
-def look(conn: Connection, order: Order) -> Look:
-    """Preview the patch of a form, or show what can be edited if there is no patch.
-
-    An invalid patch is no error. Its fault is a part of the preview.
+def _preview(conn: Connection, order: Order) -> Preview:
+    """Preview a patch, or show what can be edited if there is none.
 
     Raises:
         Refused: the filter is invalid.
+        InvalidJob: the patch is invalid.
     """
+    shown = replace(letters.preview(conn, order), rows=(), ids=())
+    if shown.obstacle:
+        return shown
+
     chosen = letters_of(order)
-    found = _found(conn, chosen, order)
-    if found.obstacle:
-        return found
+    text, found = _found(conn, chosen, order, shown.matched)
+    if found is None:
+        return replace(shown, values={"payload": text})
 
-    try:
-        patch = _patch(order, found)
-        seen = patch and _seen(conn, chosen, patch, order)
-    except InvalidJob as error:
-        return replace(found, patch=order.more.get("patch", ""), fault=str(error))
+    patch, seen = found
+    is_in_vain = not seen.ids
+    is_held = is_in_vain and seen.counts.keys() == {"unchanged"}
+    mark = "" if is_in_vain else found.mark
+    return replace(
+        shown,
+        matched=seen.matched,
+        remarks=list(remarks(patch, seen)),
+        values={"payload": text, "patch": rules.encoded(patch), "mark": mark},
+        report=report(seen),
+        found=found,
+        is_held=is_held,
+        obstacle="No payload can be edited." if is_in_vain and not is_held else None,
+    )
 
-    if patch and seen:
-        return replace(found, patch=rules.encoded(patch), seen=seen)
-    return found
 
-
-def _found(conn: Connection, chosen: Filter, order: Order) -> Look:
-    """Find the payloads to edit, and a sample."""
-    matched = 0
-    if chosen.narrows():
-        matched = len(letters.find(conn, chosen))
-
-    shell = command(("dlq", "edit"), typed(Filter, order.query), patch="...", why="...")
-    obstacle = obstacle_of(chosen, matched, order.most)
-    found = Look(as_seen(chosen), shell, matched, obstacle=obstacle)
-
-    if obstacle:
-        return found
-
+def _found(
+    conn: Connection, chosen: Filter, order: Order, matched: int
+) -> tuple[str, Found | None]:
+    """Return a redacted payload to edit, and what the patch of the order does."""
     sample = next(edits.find(conn, replace(chosen, limit=1)), None)
-    if not isinstance(sample, Letter):
-        return found
+    shown: Any = None
+    text = ""
+    if isinstance(sample, Letter):
+        (shown,) = sample.redacted([sample.payload])
+        text = rules.indented(shown)
+    if order.found:
+        return text, order.found
 
-    text = order.more.get("payload")
-    return replace(found, sample=sample, text=text or _shown(sample))
-
-
-def _shown(sample: Letter) -> str:
-    """Return the redacted payload of a dead letter, as an editor shows it."""
-    (redacted,) = sample.redacted([sample.payload])
-    return rules.indented(redacted)
-
-
-def _patch(order: Order, found: Look) -> Patch | None:
-    """Return the given patch, or derive one from an edited payload."""
-    if text := order.more.get("patch", "").strip():
-        return rules.read_patch(text)
-
-    text = order.more.get("payload")
-    if not text or found.sample is None or found.matched != 1:
-        return None
-
-    # The user has edited the redacted text. Compared with that text, a secret that they
-    # left alone is no difference, so the patch does not replace it.
-    (shown,) = found.sample.redacted([found.sample.payload])
-    return rules.difference(shown, rules.decode_typed(text))
+    patch: Patch | None = None
+    edited = order.more.get("payload")
+    if given := order.more.get("patch", "").strip():
+        patch = rules.read_patch(given)
+    elif edited and text and matched == 1:
+        # The user has edited the redacted text. Compared with that text, a secret that
+        # they left alone is no difference, so the patch does not replace it.
+        patch = rules.difference(shown, rules.decode_typed(edited))
+    return text, None if patch is None else _tried(conn, chosen, patch, order)
 
 
-def _seen(conn: Connection, chosen: Filter, patch: Patch, order: Order) -> Preview:
-    return edits.preview(edits.find(conn, chosen), patch, order.handlers or Handlers())
+def _tried(conn: Connection, chosen: Filter, patch: Patch, order: Order) -> Found:
+    handlers = order.handlers or Handlers()
+    return Found(patch, edits.preview(edits.find(conn, chosen), patch, handlers))
 
 
-def edit(opening: Opening, order: Order) -> Done:
+def remarks(patch: Patch, seen: Seen) -> Iterator[str]:
+    """Yield a few of the diffs, the number of edits, and which payloads stay."""
+    for sample in seen.samples:
+        secret = f"job {sample.id}: the change is secret and not shown"
+        yield "\n".join(sample.diff) or secret
+
+    if seen.ids:
+        yield f"{len(seen.ids):,} to edit; the patch changes {', '.join(rules.paths(patch))}"
+    for cause, n in sorted(seen.counts.items()):
+        yield f"{n:,} will stay: {STAYS[cause]}."
+    for job, fault in seen.faults.items():
+        yield f"job {job}: {fault}"
+    if seen.ids and seen.unchecked:
+        yield f"no handler checked {', '.join(sorted(seen.unchecked))}; see --handlers"
+
+
+def _edit(opening: Opening, order: Order) -> Done:
     """Edit the payloads that the preview showed.
 
     Raises:
@@ -164,28 +144,39 @@ def edit(opening: Opening, order: Order) -> Done:
         InvalidJob: the patch is invalid.
     """
     chosen = letters_of(order)
-    patch = rules.read_patch(order.more.get("patch", ""))
     refuse_vague(chosen)
 
     with opening() as conn:
-        seen = _seen(conn, chosen, patch, order)
-        _refuse_changed(seen, order)
-        handlers = order.handlers or Handlers()
-        causes = edits.edit(conn, seen, patch, handlers=handlers, **order.signed)
+        found = order.found
+        if found is None:
+            patch = rules.read_patch(order.more.get("patch", ""))
+            found = _tried(conn, chosen, patch, order)
+            _refuse_changed(found, order)
+        causes = edits.edit(
+            conn,
+            found.seen,
+            found.patch,
+            handlers=order.handlers or Handlers(),
+            progress=order.advance or (lambda _: None),
+            **order.signed,
+        )
 
+    path = f"/groups/{chosen.group}" if chosen.group else back(chosen)
     return Done(
-        text=_edited(causes), report=report(seen, causes), path=_page_after(chosen)
+        text=_edited(causes),
+        report=report(found.seen, causes),
+        path=path,
+        is_in_vain=not causes[None],
     )
 
 
-def _refuse_changed(seen: Preview, order: Order) -> None:
+def _refuse_changed(found: Found, order: Order) -> None:
     """Refuse to edit other payloads than the preview showed."""
-    if seen.matched > MOST:
+    if found.seen.matched > MOST:
         raise Conflict(f"more than {MOST:,} match; narrow the filter")
 
-    mark = _mark(seen)
     # The preview of the API returns no mark, so a request to the API has none.
-    if order.more.get("mark", mark) != mark:
+    if order.more.get("mark", found.mark) != found.mark:
         raise Conflict("some dead letters have changed; look at the preview again")
 
 
@@ -198,13 +189,7 @@ def _edited(causes: Counter[str | None]) -> str:
     return f"{text}."
 
 
-def _page_after(chosen: Filter) -> str:
-    if chosen.group and chosen.narrows():
-        return f"/groups/{chosen.group}"
-    return back(chosen)
-
-
-def report(seen: Preview, causes: Counter[str | None] | None = None) -> Row:
+def report(seen: Seen, causes: Counter[str | None] | None = None) -> Row:
     """Report an edit as the command line does.
 
     Args:
@@ -221,3 +206,28 @@ def report(seen: Preview, causes: Counter[str | None] | None = None) -> Row:
     edited = causes[None] if causes else 0
 
     return {"matched": seen.matched, "edited": edited, **kept, "refused": refused}
+
+
+EDITS: Mapping[str, Verb] = {
+    "edit": Verb(
+        "Correct payloads of open dead letters by a JSON Patch.",
+        "dlq edit",
+        "Edit",
+        "open dead letter",
+        _preview,
+        _edit,
+        of=Filter,
+        inputs=(
+            Input(
+                "patch",
+                "The change, as JSON Patch (RFC 6902)",
+                kind="array",
+                is_required=True,
+                asks=True,
+            ),
+        ),
+        nothing=report(Seen()),
+        decodes=True,
+    )
+}
+"""Word in the address -> change."""

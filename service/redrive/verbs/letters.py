@@ -32,7 +32,12 @@ NO_LETTER = "has no dead letter; its page shows its state"
 MOST_OWNER = 255
 
 
-def _preview(conn: Connection, order: Order, *, state: str = "open") -> Preview:
+def preview(conn: Connection, order: Order, *, state: str = "open") -> Preview:
+    """Preview a change of the dead letters of a filter.
+
+    Raises:
+        Refused: the filter is invalid.
+    """
     chosen = letters_of(order, state)
     matched: Sequence[int] = ()
     if chosen.narrows():
@@ -80,7 +85,7 @@ def _change(
 
 def _preview_assign(conn: Connection, order: Order) -> Preview:
     _owner(order)
-    return _preview(conn, order)
+    return preview(conn, order)
 
 
 def _owner(order: Order) -> str:
@@ -131,7 +136,7 @@ LETTERS: Mapping[str, Verb] = {
         "dlq dismiss",
         "Dismiss",
         "open dead letter",
-        _preview,
+        preview,
         partial(_change, act=triage.dismiss, word="dismissed"),
         remarks=(
             "They are closed now and purged later. Until then they can be reopened.",
@@ -145,7 +150,7 @@ LETTERS: Mapping[str, Verb] = {
         "dlq reopen",
         "Reopen",
         "dismissed dead letter",
-        partial(_preview, state="dismissed"),
+        partial(preview, state="dismissed"),
         partial(_change, act=triage.reopen, word="reopened", state="dismissed"),
         remarks=("After this they can be redriven again.",),
         columns=COLUMNS,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from redrive.verbs.breakers import BREAKERS
 from redrive.verbs.campaigns import CAMPAIGNS
 from redrive.verbs.declared import DECLARED
+from redrive.verbs.edits import EDITS
 from redrive.verbs.failing import FAILING
 from redrive.verbs.groups import GROUPS
 from redrive.verbs.jobs import JOBS
@@ -23,6 +24,7 @@ VERBS: Mapping[str, Verb] = {
     **REDRIVE,
     **CAMPAIGNS,
     **LETTERS,
+    **EDITS,
     **JOBS,
     **QUEUES,
     **BREAKERS,

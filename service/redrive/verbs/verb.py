@@ -44,7 +44,7 @@ class Input:
         takes_many: values with commas between them; an option that can be repeated.
         choices: the values that it may have; empty if it takes any text.
         word: word that confirms it in a form; the API sends true.
-        asks: the command line asks for the word, and no variable sets it.
+        asks: the command line asks for it if it is missing, and no variable sets it.
     """
 
     name: str
@@ -108,6 +108,8 @@ class Preview:
         two: kinds that the user can only plan; another role must start the campaign.
         confirm: fields that confirm obstacles of a redrive, by a word of their own.
         repeats: side effects on record, which the change may repeat.
+        report: what is reported if the change is not made; empty: the verb's `nothing`.
+        found: what the preview has read; a command hands it to the action.
         is_held: the change would set what is set already.
     """
 
@@ -133,6 +135,8 @@ class Preview:
     confirm: Sequence[Input] = ()
     repeats: Sequence[str] = ()
     is_held: bool = False
+    report: Fields = field(default_factory=dict[str, Any])
+    found: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,7 @@ class Order:
         most: rows that it may affect; None = any number.
         everything: a filter that selects everything is meant so.
         advance: called with a number of rows that are done.
+        found: `found` of the preview; the action then changes just that.
     """
 
     query: Query
@@ -160,6 +165,7 @@ class Order:
     most: int | None = field(default_factory=lambda: MOST)
     everything: bool = False
     advance: Advance | None = None
+    found: Any = None
 
     @property
     def signed(self) -> Signed:
@@ -176,6 +182,8 @@ class Done:
     path: str
     is_shown: bool = False
     """Show the report in the response, because no other page may show it."""
+    is_in_vain: bool = False
+    """Nothing could be changed; the command fails."""
 
 
 @dataclass(frozen=True, slots=True)

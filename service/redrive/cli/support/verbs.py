@@ -65,7 +65,9 @@ COMPLETED = {
     "in": "version",
 }
 """Parameter -> the names that a shell completes."""
-METAVARS = {"number": "NUMBER", "integer": "N"}
+METAVARS = {"number": "NUMBER", "integer": "N", "array": "JSON"}
+COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+"""Colour of a line of a diff, by its first character."""
 NOTHING: Mapping[str, str] = {}
 
 
@@ -124,7 +126,7 @@ class Asked:
         code = self._name_missed(conn, looks) if verb.of else _name_obstacles(looks)
         agreed = [look for look in looks if _is_possible(look[1])]
         if not agreed:
-            _say_unchanged(verb, agreed, _unneeded(looks))
+            _say_unchanged(verb, looks)
             return code
 
         previews = [seen for _, seen in agreed]
@@ -137,7 +139,7 @@ class Asked:
 
         for order, seen in agreed:
             done = _make(conn, verb, replace(order, why=why), seen)
-            _say(then(conn, done) if then else done)
+            code = max(code, _say(then(conn, done) if then else done))
         return code
 
     def _name_missed(self, conn: Connection, looks: Sequence[Look]) -> Exit:
@@ -149,8 +151,12 @@ class Asked:
             look = f"redrive job show {shown} shows what happened to it"
             not_found(f"job {shown} {seen.absent}; {look}")
 
+        if seen.matched and not (_is_possible(seen) or wants_json()):
+            _show_remarks([seen])
         if is_possible:
             return Exit.DONE
+        if seen.matched:
+            return Exit.FAILED
         if not (seen.missing or wants_json()):
             click.echo("nothing matched")
 
@@ -176,9 +182,7 @@ class Asked:
         if rows:
             listing(rows, first.columns)
 
-        # Previews of several things have most of their remarks in common.
-        for remark in dict.fromkeys(_remarks(seen)):
-            click.echo(escaped_lines(remark))
+        _show_remarks(seen)
 
     def _consent(self, verb: Verb, seen: Sequence[Preview]) -> str | None:
         """Return the reason of a change after consent; None without it."""
@@ -307,6 +311,15 @@ def pairs_argument(verb: Verb) -> Decorator:
     )
 
 
+def _show_remarks(seen: Sequence[Preview]) -> None:
+    # Previews of several things have most of their remarks in common.
+    for remark in dict.fromkeys(_remarks(seen)):
+        lines = escaped_lines(remark).split("\n")
+        is_diff = len(lines) > 1
+        for line in lines:
+            click.secho(line, fg=COLOURS.get(line[:1]) if is_diff else None)
+
+
 def _make(conn: Connection, verb: Verb, order: Order, seen: Preview) -> Done:
     query = seen.query
     if seen.ids:
@@ -315,21 +328,23 @@ def _make(conn: Connection, verb: Verb, order: Order, seen: Preview) -> Done:
         query = [*states, *(("id", str(job)) for job in seen.ids)]
 
     with progress(seen.verb, seen.matched) as advance:
-        wanted = replace(order, query=query, advance=advance)
+        wanted = replace(order, query=query, advance=advance, found=seen.found)
         return verb.do(lambda: nullcontext(conn), wanted)
 
 
-def _say_unchanged(verb: Verb, agreed: Sequence[Look], text: str | None) -> None:
-    answer({"matched": sum(seen.matched for _, seen in agreed), **verb.nothing}, text)
+def _say_unchanged(verb: Verb, looks: Sequence[Look], text: str | None = None) -> None:
+    report = {"matched": sum(seen.matched for _, seen in looks), **verb.nothing}
+    for _, seen in looks:
+        report |= seen.report
+
+    if all(seen.is_held for _, seen in looks):
+        text = "nothing to do"
+    answer(report, text)
 
 
 def _is_possible(seen: Preview) -> bool:
     """Return True if the change can be made, and would change something."""
     return seen.obstacle is None and not seen.is_held
-
-
-def _unneeded(looks: Sequence[Look]) -> str | None:
-    return "nothing to do" if all(seen.is_held for _, seen in looks) else None
 
 
 def _name_obstacles(looks: Sequence[Look]) -> Exit:
@@ -357,12 +372,13 @@ def _with_option(verb: Verb, fault: str) -> str:
     return f"--{fault}" if is_option else fault
 
 
-def _say(done: Done) -> None:
-    """Print what a change did. A payload is printed alone."""
+def _say(done: Done) -> Exit:
+    """Print what a change did; return the exit code. A payload is printed alone."""
     if done.is_shown:
         emit(done.report["payload"])
     else:
         answer(done.report, done.text.removesuffix("."))
+    return Exit.FAILED if done.is_in_vain else Exit.DONE
 
 
 handlers_option: Decorator = click.option(
@@ -479,7 +495,7 @@ def option_of(verb: Verb, each: Input, prefix: str | None = None) -> Decorator:
         type=kind,
         metavar=None if each.choices else METAVARS.get(each.kind, "TEXT"),
         multiple=each.takes_many,
-        required=each.is_required,
+        required=each.is_required and not each.asks,
         default=each.default or None,
         show_default=bool(each.default),
     )

@@ -22,6 +22,7 @@ from redrive.dead_letters.groups import store as groups
 from redrive.errors import InvalidJob
 from redrive.handlers import Handlers
 from redrive.rules.rows import Fields, Row, fields_of
+from redrive.verbs.edits import remarks
 from redrive.verbs.failing import FAILING
 
 PROPOSAL = "proposal"
@@ -210,14 +211,9 @@ def _effects_of_edit(wanted: Edit) -> Iterator[str]:
     # The values are the proposer's own text. Nobody may approve what they cannot read.
     yield from map(rules.told, wanted.patch)
 
-    for sample in wanted.seen.samples:
-        if sample.diff:
-            yield "\n".join(sample.diff)
-
-    yield f"{len(wanted.seen.ids)} to edit"
-    for cause, n in {**wanted.seen.counts, "changed since": wanted.changed}.items():
-        if n:
-            yield f"{n} will stay: {cause}"
+    yield from remarks(wanted.patch, wanted.seen)
+    if wanted.changed:
+        yield f"{wanted.changed} will stay: changed since"
 
 
 def start(

@@ -1,19 +1,19 @@
 """Pages that change something: a preview, a form that asks why, and the result."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import urlencode
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from redrive.errors import InvalidJob
 from redrive.extras.console.actions.changes import CHANGES
 from redrive.extras.console.state import Form, SignedIn, Visit
-from redrive.verbs import edits
+from redrive.verbs.edits import EXAMPLE
 from redrive.verbs.query import Query
 from redrive.verbs.refusal import Missing, Refused
-from redrive.verbs.verb import Done, Order, Preview, Verb, why_of
+from redrive.verbs.verb import Done, Order, Preview, Verb
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
@@ -25,18 +25,38 @@ def preview_change(visit: SignedIn, word: str) -> Response:
     return _change_page(visit, word)
 
 
-def _change_page(visit: Visit, word: str, conflict: str | None = None) -> Response:
-    """Show the preview of a change; after a conflict, also say what changed."""
-    seen = preview(visit, change_of(word))
+def _change_page(
+    visit: Visit,
+    word: str,
+    form: Mapping[str, str] | None = None,
+    conflict: str | None = None,
+) -> Response:
+    """Show the preview of a change; after a conflict, also say what changed.
+
+    Args:
+        form: a patch to preview, or a payload that the user edited.
+    """
+    change = change_of(word)
+    status, fault = HTTPStatus.OK, conflict
+    if conflict:
+        status = HTTPStatus.CONFLICT
+
+    try:
+        seen = preview(visit, change, form)
+    except InvalidJob as error:
+        status, fault = HTTPStatus.BAD_REQUEST, str(error)
+        seen = preview(visit, change)
 
     return visit.page(
-        "change.html",
-        HTTPStatus.CONFLICT if conflict else HTTPStatus.OK,
+        "edit.html" if word == "edit" else "change.html",
+        status,
         seen=seen,
         word=word,
         action=_address(f"/change/{word}", seen.query),
         terms=_address(f"/estimate/{word}", visit.query),
-        fault=conflict,
+        fault=fault,
+        typed={**seen.values, **(form or {})},
+        example=EXAMPLE,
     )
 
 
@@ -62,9 +82,16 @@ def _address(path: str, query: Query) -> str:
 
 @router.post("/change/{word}")
 def make_change(visit: SignedIn, form: Form, word: str) -> Response:
-    """Make the change and show the result; on a conflict, show the preview again."""
+    """Make the change and show the result; on a conflict, show the preview again.
+
+    A form without a reason asks what its patch would change. The patch is in the body,
+    never in the address.
+    """
     visit.require_operator()
     change = change_of(word)
+    if "why" not in form and word == "edit":
+        return _change_page(visit, word, form)
+
     why = change.why(form.get("why", ""))
 
     try:
@@ -73,7 +100,7 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
         if refused.status != HTTPStatus.CONFLICT:
             raise
 
-        return _change_page(visit, word, refused.text)
+        return _change_page(visit, word, form, refused.text)
 
     if done.is_shown:
         return visit.page("shown.html", done=done)
@@ -101,57 +128,3 @@ def done_page(visit: Visit, done: Done) -> Response:
     mark = "&" if "?" in done.path else "?"
     query = urlencode({"said": notice})
     return RedirectResponse(f"{here.root}{done.path}{mark}{query}", 303)
-
-
-# ---------------------------------------------------------------------- edits
-
-
-@router.get("/edit")
-def preview_edit(visit: SignedIn) -> Response:
-    """Show the payloads to edit, and the form."""
-    visit.require_operator()
-    return _edit_page(visit, order(visit, {}))
-
-
-@router.post("/edit")
-def make_edit(visit: SignedIn, form: Form) -> Response:
-    """Preview a patch, or apply it. The patch is in the body, never in the address."""
-    visit.require_operator()
-    wanted = order(visit, form)
-
-    if form.get("act") != "edit":
-        return _edit_page(visit, wanted)
-
-    wanted = replace(wanted, why=why_of(form.get("why", "")))
-
-    try:
-        done = edits.edit(visit.changing, wanted)
-    except Refused as refused:
-        if refused.status != HTTPStatus.CONFLICT:
-            raise
-
-        return _edit_page(visit, wanted, refused.text)
-
-    return done_page(visit, done)
-
-
-def _edit_page(visit: Visit, wanted: Order, conflict: str | None = None) -> Response:
-    """Show the diffs of a patch; after a conflict, also say what changed."""
-    with visit.reading() as conn:
-        seen = edits.look(conn, wanted)
-
-    status = HTTPStatus.OK
-    if conflict:
-        status = HTTPStatus.CONFLICT
-    elif seen.fault:
-        status = HTTPStatus.BAD_REQUEST
-
-    return visit.page(
-        "edit.html",
-        status,
-        seen=seen,
-        action=_address("/edit", seen.query),
-        fault=conflict or seen.fault,
-        example=edits.EXAMPLE,
-        shell=seen.shell,
-    )

@@ -53,7 +53,6 @@ from redrive.rules.marks import mark_row
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.payloads.limits import check_keys
 from redrive.rules.rows import Row
-from redrive.verbs import edits
 from redrive.verbs.query import (
     NUMBERS,
     choices_of,
@@ -66,7 +65,7 @@ from redrive.verbs.query import (
     place_of,
 )
 from redrive.verbs.refusal import Invalid, Missing, Refused
-from redrive.verbs.verb import Done, Input, Preview, Verb, why_of
+from redrive.verbs.verb import Done, Input, Preview, Verb
 
 PREFIX = "/api/v1"
 JSON = "application/json"
@@ -317,8 +316,6 @@ for _word, (_about, _find) in LISTS.items():
 # ---------------------------------------------------------------------- changes
 
 
-EDIT_INPUTS = (Input("patch", "JSON Patch", kind="array"),)
-
 WHY = {
     "type": "string",
     "description": "Reason for the change; the audit log keeps it.",
@@ -338,8 +335,8 @@ class Asked(NamedTuple):
         found: dict[str, str] = {}
         for name, value in self.more.items():
             if value is not None:
-                text = str(value)
-                found[name] = text.lower() if isinstance(value, bool) else text
+                is_text = isinstance(value, str)
+                found[name] = value if is_text else msgspec.json.encode(value).decode()
 
         return found
 
@@ -374,6 +371,7 @@ def _shown(here: Console, seen: Preview) -> Row:
         "remarks": list(seen.remarks),
         "sample": sample,
         "command": here.command(seen.shell),
+        **seen.report,
     }
 
 
@@ -473,39 +471,3 @@ for _word, _each in CHANGES.items():
         openapi_extra=described(_each.of, *_each.names)
         | {"requestBody": _body_of((*_each.inputs, *_each.confirms))},
     )
-
-
-@router.post(
-    "/edit", openapi_extra=described(Filter) | {"requestBody": _body_of(EDIT_INPUTS)}
-)
-def edit(
-    visit: SignedIn, wanted: Annotated[Asked, Depends(_reader(EDIT_INPUTS))]
-) -> Response:
-    """Correct payloads by a JSON Patch.
-
-    Shows what it would do, unless `yes` is true.
-    """
-    _require_program(visit)
-    why = why_of(wanted.why) if wanted.yes else ""
-    patch = msgspec.json.encode(wanted.more["patch"] or [])
-    asked = order(visit, {"patch": patch.decode()}, why)
-
-    if wanted.yes:
-        return _done(edits.edit(visit.changing, asked))
-
-    with visit.reading() as conn:
-        seen = edits.look(conn, asked)
-
-    return answer(_edit_preview(seen))
-
-
-def _edit_preview(look: edits.Look) -> Row:
-    """Describe an edit that was not confirmed. Raises Refused if it is impossible."""
-    preview = look.seen
-    if look.fault or preview is None:
-        raise Invalid(look.fault or look.obstacle or "nothing matches")
-
-    sample = [{"id": one.id, "diff": one.diff} for one in preview.samples]
-    faults = {str(job): fault for job, fault in preview.faults.items()}
-
-    return {**edits.report(preview), "done": False, "sample": sample, "faults": faults}
