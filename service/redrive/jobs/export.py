@@ -50,11 +50,9 @@ def export(
     if parts is None:
         return None
 
-    bundle = {"bundle": BUNDLE} | {name: letter[name] for name in COPIED}
-    bundle |= _attempt(letter) | parts
-    bundle["redacted"] = why is None
-
-    return bundle
+    copied = {name: letter[name] for name in COPIED}
+    is_redacted = {"redacted": why is None}
+    return {"bundle": BUNDLE} | copied | _attempt(letter) | parts | is_redacted
 
 
 def _attempt(letter: Fields) -> Row:

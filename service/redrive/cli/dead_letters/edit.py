@@ -65,8 +65,7 @@ def _in_editor(asked: Asked, order: Order) -> Found | None:
 
 def _patch_from_editor(letter: Letter, checked_by: Handlers) -> Patch:
     """Open an editor until the edit is right, or the user gives up."""
-    handler = checked_by.get(letter.whose.kind)
-    (shown,) = letter.redacted([letter.payload], handler.secret if handler else ())
+    (shown,) = letter.redacted([letter.payload], checked_by.get(letter.whose.kind))
     text = rules.indented(shown)
 
     while True:

@@ -236,8 +236,7 @@ def _failures(failures: Sequence[Row]) -> str:
 def _failure(failure: Row, frames: int) -> Iterator[str]:
     """Yield the lines of a failure, with its innermost `frames`."""
     detail = failure["detail"]
-    shown = printable_fields(failure)
-    yield "  attempt {attempt}  {at}  {category}  on {worker}".format_map(shown)
+    yield from _filled("  attempt {attempt}  {at}  {category}  on {worker}", [failure])
     yield f"    {_error(failure, '      ')}"
 
     known = ", ".join(map(printable, circumstances(detail)))

@@ -212,9 +212,9 @@ class Asked:
         if not seen.ids and self.verb.of:
             more["seen"] = str(seen.matched)
         for each in seen.confirm:
-            if each.asks and not more.get(each.name):
-                is_given = confirm(f"{each.label}?", each.word)
-                more[each.name] = "true" if is_given else ""
+            is_asked = each.asks and not more.get(each.name)
+            if is_asked and confirm(f"{each.label}?", each.word):
+                more[each.name] = "true"
         return replace(order, more=more)
 
 

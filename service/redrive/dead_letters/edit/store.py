@@ -9,7 +9,7 @@ import hashlib
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString, NamedTuple
 
@@ -61,10 +61,14 @@ class Letter:
     campaign: int | None
 
     def redacted(
-        self, payloads: Sequence[Any], declared: Collection[str] = ()
+        self, payloads: Sequence[Any], handler: Handler | None = None
     ) -> list[Any]:
-        """Redact payloads of this dead letter for display."""
-        fields = {*self.secret_fields, *declared}
+        """Redact payloads of this dead letter for display.
+
+        Args:
+            handler: handler whose secret fields are redacted, too.
+        """
+        fields = {*self.secret_fields, *(handler.secret if handler else ())}
         values = [*payloads, self.payload, self.headers]
         secrets = secret_values(values, fields)
 
@@ -265,9 +269,7 @@ def _look(seen: Preview, letter: Letter, patch: Patch, handlers: Handlers) -> No
 
 
 def _sample(letter: Letter, after: Any, handler: Handler | None) -> Sample:
-    secret = handler.secret if handler else ()
-    old, new = letter.redacted([letter.payload, after], secret)
-
+    old, new = letter.redacted([letter.payload, after], handler)
     return Sample(letter.id, rules.diff(old, new, f"job {letter.id}"))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
+from redrive.dead_letters.edit.patch import PAYLOAD
 from redrive.errors import InvalidJob
 from redrive.rules.attempts.failure import reported
 from redrive.rules.attempts.policy import is_whole
@@ -178,9 +179,8 @@ def _job(fields: Fields, source: str, source_id: str | None) -> CheckedJob:
     # A null queue stands for the default, like a missing one.
     if of_job.get("queue", "") is None:
         del of_job["queue"]
-    if of_job.get("payload", "") is None:
-        path = "payload"
-        raise InvalidJob(path, "must be an object, not null")
+    if of_job.get(PAYLOAD, "") is None:
+        raise InvalidJob(PAYLOAD, "must be an object, not null")
 
     headers: Any = fields.get("headers") or {}
     if isinstance(headers, Mapping):  # other types are rejected by their check

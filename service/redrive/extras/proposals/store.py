@@ -184,10 +184,7 @@ def _what(row: Fields) -> str:
     if row["action"] in FAILING:
         return f"failing jobs of group {detail['group']}"
 
-    count = len(detail["ids"])
-    paths = ", ".join(rules.paths(detail["patch"]))
-
-    return f"{count} payloads: {paths}"
+    return f"{len(detail['ids'])} payloads: {', '.join(rules.paths(detail['patch']))}"
 
 
 def effects(conn: Connection, row: Fields, handlers: Handlers) -> list[str]:

@@ -12,7 +12,7 @@ from redrive.extras.console.actions.changes import CHANGES
 from redrive.extras.console.state import Form, SignedIn, Visit
 from redrive.verbs.edits import EXAMPLE
 from redrive.verbs.query import Query
-from redrive.verbs.refusal import Missing, Refused
+from redrive.verbs.refusal import Conflict, Missing
 from redrive.verbs.verb import Done, Order, Preview, Verb
 
 router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -96,14 +96,8 @@ def make_change(visit: SignedIn, form: Form, word: str) -> Response:
 
     try:
         done = change.do(visit.changing, order(visit, form, why))
-    except Refused as refused:
-        if refused.status != HTTPStatus.CONFLICT:
-            raise
-
+    except Conflict as refused:
         return _change_page(visit, word, form, refused.text)
-
-    if done.is_shown:
-        return visit.page("shown.html", done=done)
 
     return done_page(visit, done)
 
@@ -122,6 +116,9 @@ def order(visit: Visit, fields: Mapping[str, str], why: str = "") -> Order:
 
 def done_page(visit: Visit, done: Done) -> Response:
     """Redirect to the page after a change, with a sentence about the result."""
+    if done.is_shown:
+        return visit.page("shown.html", done=done)
+
     here = visit.console
     notice = here.access.sign_notice(done.text)
 
