@@ -88,6 +88,45 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         pool(resources={"requests": {"memory": "600M"}}),
         "workers.mail.resources.requests.memory is 600M, more than limits.memory, 512Mi; ",
     ),
+    (
+        pool(resources={"requests": {"mem": "1Gi"}}),
+        "workers.mail.resources.requests.mem: Kubernetes has no resource mem; use cpu, ",
+    ),
+    *(
+        (
+            pool(resources={"requests": {}, "limits": {"memory": memory}}),
+            f"workers.mail.resources.limits.memory is {memory}, less than 1Mi; in Mi, it",
+        )
+        for memory in ("512m", 512)
+    ),
+    *(
+        (
+            pool(resources={"requests": {"nvidia.com/gpu": 1}} | limits),
+            "workers.mail.resources.requests.nvidia.com/gpu needs the same number in lim",
+        )
+        for limits in ({}, {"limits": {"nvidia.com/gpu": 2}})
+    ),
+    (
+        pool(tolerations=[{"key": "gpu", "operator": "Exists", "value": "a"}]),
+        "workers.mail.tolerations: gpu has operator Exists and a value; leave out one of",
+    ),
+    (
+        {"pods": {"tolerations": [{"key": "spot", "tolerationSeconds": 9}]}},
+        "pods.tolerations: tolerationSeconds of spot needs effect NoExecute; Kubernetes ",
+    ),
+    (
+        {"pods": {"dnsPolicy": "None"}},
+        "pods.dnsPolicy is None; it needs pods.dnsConfig.nameservers",
+    ),
+    (
+        {"networkPolicy": {"databaseTo": [{"ipBlock": {"cidr": "10.0.0.0/99"}}]}},
+        "at '/networkPolicy/databaseTo/0/ipBlock/cidr': '10.0.0.0/99' does not match",
+    ),
+    # an image that no node could pull
+    (
+        pool(image="https://registry.example/shop:1"),
+        "workers.mail.image: https://registry.example/shop:1 begins with a scheme; leave",
+    ),
     # schedules
     *(
         (
@@ -120,11 +159,38 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         pool(
             targets={
+                "allowed_hosts": ["mail.example"],
                 "targets": {"mail": {"url": "https://mail.example"}},
                 "schedules": [{"kind": "mail", "cron": "0 7 * * *", "tz": "Berlin"}],
             }
         ),
         "workers.mail.targets.schedules: Berlin is no time zone; one is Europe/Berlin",
+    ),
+    *(
+        (
+            pool(
+                targets={"allowed_hosts": ["a.example"], "targets": {"a": {"url": url}}}
+            ),
+            f"workers.mail.targets.targets.a.url {why}",
+        )
+        for url, why in (
+            (
+                "https://b.example/x",
+                "goes to b.example, which is not among targets.allow",
+            ),
+            ("ftp://a.example", "must start with http:// or https:// and name a host"),
+        )
+    ),
+    (
+        pool(
+            handlers="",
+            targets={
+                "allowed_hosts": ["a.example"],
+                "targets": {"a": {"url": "https://A.example:8443/x"}},
+                "schedules": [{"kind": "b", "cron": "0 7 * * *"}],
+            },
+        ),
+        "workers.mail.targets.schedules: there is no target b, which a schedule names",
     ),
     # filters that match nothing
     (
@@ -431,7 +497,13 @@ def test_every_time_zone_is_one(render: Render) -> None:
 
     assert render(
         {"database": LOGINS}
-        | pool(targets={"targets": targets, "schedules": schedules})
+        | pool(
+            targets={
+                "allowed_hosts": ["mail.example"],
+                "targets": targets,
+                "schedules": schedules,
+            }
+        )
     )
 
 

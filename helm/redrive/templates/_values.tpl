@@ -7,11 +7,14 @@
 {{- end -}}
 {{- $env := dict "pods" $values.pods.env "gateway" $values.gateway.env -}}
 {{- $labels := dict "commonLabels" $values.commonLabels "pods.labels" $values.pods.labels "serviceAccount.labels" $values.serviceAccount.labels "monitoring.labels" $values.monitoring.labels -}}
+{{- $tolerations := dict "pods" $values.pods.tolerations -}}
+{{- $images := dict "image.repository" $values.image.repository "postgres.trial.image" $values.postgres.trial.image -}}
 {{- $annotations := dict "commonAnnotations" $values.commonAnnotations "pods.annotations" $values.pods.annotations -}}
 {{- range $field := list "exporter" "console" "gateway" -}}
 {{- $_ := set $labels (printf "%s.podLabels" $field) (index $values $field "podLabels") -}}
 {{- $_ = set $annotations (printf "%s.podAnnotations" $field) (index $values $field "podAnnotations") -}}
 {{- $_ = set $annotations (printf "%s.deploymentAnnotations" $field) (index $values $field "deploymentAnnotations") -}}
+{{- $_ = set $tolerations $field (index $values $field "tolerations") -}}
 {{- end -}}
 
 {{- range $name := keys $values.workers | sortAlpha -}}
@@ -22,20 +25,45 @@
 {{- range index $pool $list }}{{ $_ := set $resources (printf "%s.%s.%s" $field $list .name) (.resources | default dict) }}{{ end -}}
 {{- end -}}
 {{- $_ = set $env $field $pool.env -}}
+{{- $_ = set $tolerations $field $pool.tolerations -}}
+{{- $_ = set $images (printf "%s.image" $field) $pool.image -}}
 {{- $_ = set $labels (printf "%s.podLabels" $field) $pool.podLabels -}}
 {{- $_ = set $annotations (printf "%s.podAnnotations" $field) $pool.podAnnotations -}}
 {{- $_ = set $annotations (printf "%s.deploymentAnnotations" $field) $pool.deploymentAnnotations -}}
 {{- if and $pool.podDisruptionBudget.enabled (has (toString $pool.podDisruptionBudget.maxUnavailable) (list "0" "0%")) -}}
 {{- fail (printf "%s.podDisruptionBudget.maxUnavailable is 0; no node with one of its pods could be drained; set 1 or more, or enabled to false" $field) -}}
 {{- end -}}
-{{- range $pool.targets.schedules }}{{ include "redrive.validate.zone" (list (printf "%s.targets.schedules" $field) (.tz | default "UTC")) }}{{ end -}}
+{{- range $kind, $target := $pool.targets.targets -}}
+{{- $url := urlParse (toString $target.url) -}}
+{{- if not (and (has $url.scheme (list "http" "https")) $url.hostname) -}}
+{{- fail (printf "%s.targets.targets.%s.url must start with http:// or https:// and name a host" $field $kind) -}}
+{{- end -}}
+{{- if not (has (lower $url.hostname) (splitList " " (lower (join " " $pool.targets.allowed_hosts)))) -}}
+{{- fail (printf "%s.targets.targets.%s.url goes to %s, which is not among targets.allowed_hosts" $field $kind $url.hostname) -}}
+{{- end -}}
+{{- end -}}
+{{- $all := keys $pool.targets.targets -}}
+{{- range $pool.targets.schedules -}}
+{{- include "redrive.validate.zone" (list (printf "%s.targets.schedules" $field) (.tz | default "UTC")) -}}
+{{- if not (or $pool.handlers (contains "*" (join " " $all)) (has .kind $all)) -}}
+{{- fail (printf "%s.targets.schedules: there is no target %s, which a schedule names" $field .kind) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- range $field, $given := $resources -}}
 {{- range $part := list "requests" "limits" -}}
 {{- range $name, $amount := index $given $part | default dict -}}
+{{- $of := printf "%s.resources.%s.%s" $field $part $name -}}
+{{- if not (regexMatch "^(cpu|memory|ephemeral-storage|hugepages-.+|.+/.+)$" $name) -}}
+{{- fail (printf "%s: Kubernetes has no resource %s; use cpu, memory, ephemeral-storage or a name with a domain, such as nvidia.com/gpu" $of $name) -}}
+{{- end -}}
 {{- if kindIs "string" $amount -}}
-{{- include "redrive.validate.form" (list (printf "%s.resources.%s.%s" $field $part $name) $amount "[0-9]{1,15}([.][0-9]{1,3})?(m|k|[KMGTPE]i|[MGTPE]|e[0-9])?" "a quantity of Kubernetes, such as 250m or 512Mi") -}}
+{{- include "redrive.validate.form" (list $of $amount "[0-9]{1,15}([.][0-9]{1,3})?(m|k|[KMGTPE]i|[MGTPE]|e[0-9])?" "a quantity of Kubernetes, such as 250m or 512Mi") -}}
+{{- end -}}
+{{- $bytes := include "redrive.quantity" $amount | float64 -}}
+{{- if and (eq $name "memory") (gt $bytes 0.0) (lt $bytes 1048576.0) -}}
+{{- fail (printf "%s is %v, less than 1Mi; in Mi, it is a number such as 512Mi" $of $amount) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -44,7 +72,29 @@
 {{- if and (ne (toString $limit) "") (gt (include "redrive.quantity" $request | float64) (include "redrive.quantity" $limit | float64)) -}}
 {{- fail (printf "%s.resources.requests.%s is %v, more than limits.%s, %v; Kubernetes refuses such a pod" $field $name $request $name $limit) -}}
 {{- end -}}
+{{- if and (contains "/" $name) (ne (toString $limit) (toString $request)) -}}
+{{- fail (printf "%s.resources.requests.%s needs the same number in limits.%s; Kubernetes refuses such a pod" $field $name $name) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- range $field, $given := $tolerations -}}
+{{- range $given -}}
+{{- if and (eq (.operator | default "") "Exists") .value -}}
+{{- fail (printf "%s.tolerations: %s has operator Exists and a value; leave out one of the two" $field .key) -}}
+{{- end -}}
+{{- if and (hasKey . "tolerationSeconds") (ne (.effect | default "") "NoExecute") -}}
+{{- fail (printf "%s.tolerations: tolerationSeconds of %s needs effect NoExecute; Kubernetes refuses such a pod" $field .key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $field, $image := $images -}}
+{{- if contains "://" $image -}}
+{{- fail (printf "%s: %s begins with a scheme; leave out %s" $field $image (regexFind "^.*://" $image)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $values.pods.dnsPolicy "None") (not $values.pods.dnsConfig.nameservers) -}}
+{{- fail "pods.dnsPolicy is None; it needs pods.dnsConfig.nameservers" -}}
 {{- end -}}
 
 {{- range $field, $given := $env -}}
