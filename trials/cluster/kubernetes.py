@@ -301,15 +301,20 @@ def installed(helm: str, namespace: str, settings: list[str]) -> Iterator[Releas
             f"--from-literal=key={secrets.token_hex(32)}",
         )
         release.install()
-        release.sql("""
-            create table ledger (
-                at timestamptz default clock_timestamp(), phase text, job bigint, kind text,
-                attempt int, deliveries int, pod text);
-            create table fixed (kind text);
-            grant insert on ledger to redrive_worker;
-            grant select on fixed to redrive_worker;
-        """)
+        make_ledger(release)
         yield release
+
+
+def make_ledger(release: Release) -> None:
+    """Make the tables of the handlers."""
+    release.sql("""
+        create table ledger (
+            at timestamptz default clock_timestamp(), phase text, job bigint, kind text,
+            attempt int, deliveries int, pod text);
+        create table fixed (kind text);
+        grant insert on ledger to redrive_worker;
+        grant select on fixed to redrive_worker;
+    """)
 
 
 def look(release: Release) -> str:

@@ -7,10 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from trials.cluster.kubernetes import HELMS, Release, eventually, installed, unique
+from trials.cluster.kubernetes import (
+    HELMS,
+    Release,
+    eventually,
+    installed,
+    make_ledger,
+    unique,
+)
 
 pytestmark = pytest.mark.slow
 
+INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+SERVICE = "kubernetes.io/service-name"
 OWNER = "redrive_trial_owner"
 RESTORE = """
 createdb --username {owner} restored
@@ -123,5 +132,48 @@ def test_two_releases_of_one_name_do_not_know_of_each_other(
     before = fleet.restarts()
     neighbour.run_helm("uninstall", neighbour.name, "--wait", "--timeout", "5m")
 
+    fleet.wait_for_ends(fleet.enqueue("shop.work", 5))
+    assert fleet.restarts() == before
+
+
+def test_two_releases_in_one_namespace_share_nothing(
+    fleet: Release, settings: list[str]
+) -> None:
+    """Each has its objects, its database, its figures and its name for Prometheus."""
+    eventually("two workers", lambda: len(fleet.workers()) == 2)
+    second = Release(HELMS[0], fleet.namespace, settings, name="second")
+    before = fleet.restarts()
+    second.install()
+    make_ledger(second)
+    eventually("two more workers", lambda: len(second.workers()) == 2)
+    second.test()
+
+    second.enqueue("shop.poison", 5)
+    fleet.wait_for_ends(fleet.enqueue("shop.work", 5))
+    eventually("5 dead letters", lambda: len(second.dead_letters()) == 5)
+    assert fleet.dead_letters() == []
+    assert 'kind="shop.poison"' not in fleet.metrics()
+    for release in (fleet, second):
+        [service] = release.get(
+            "services", "--selector", f"{INSTANCE}={release.name},{COMPONENT}=exporter"
+        )
+        slices = release.get(
+            "endpointslices", "--selector", f"{SERVICE}={service['metadata']['name']}"
+        )
+        pods = {end["targetRef"]["name"] for s in slices for end in s["endpoints"]}
+        assert pods == {p["metadata"]["name"] for p in release.pods("exporter")}
+        selected = {
+            expression
+            for budget in release.get("pdb", "--selector", f"{INSTANCE}={release.name}")
+            for expression in [budget["spec"]["selector"]["matchLabels"][INSTANCE]]
+        }
+        assert selected == {release.name}
+
+    second.run_helm("uninstall", second.name, "--wait", "--timeout", "5m")
+    ours = ("--selector", f"{INSTANCE}=second")
+    eventually(
+        "everything of the second is gone",
+        lambda: second.get("all,secrets,configmaps,pdb", *ours) == [],
+    )
     fleet.wait_for_ends(fleet.enqueue("shop.work", 5))
     assert fleet.restarts() == before
