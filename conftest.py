@@ -17,7 +17,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ from tests.postgres import (
 
 IMAGE = os.environ.get("REDRIVE_TEST_POSTGRES_IMAGE", "postgres:18")
 SQL_TESTS = Path(__file__).parent / "tests" / "sql"
-STARTED_ONCE = ("broker",)
+STARTED_ONCE = ("broker", "helm")
 """Fixtures that take seconds of CPU to start: one process runs all tests with them."""
 
 SAMPLE = 8
@@ -167,19 +167,17 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that needs a server on each of the servers it is for."""
-    if "server_name" not in metafunc.fixturenames:
-        return
+    """Run a test that is for every version on each of several servers."""
     names = _server_names()
-    is_for_all = (
-        SQL_TESTS in metafunc.definition.path.parents
-        or metafunc.definition.get_closest_marker("every_version")
-    )
-    metafunc.parametrize(
-        "server_name", names if is_for_all else names[-1:], scope="session"
-    )
+    if len(names) == 1 or "server_name" not in metafunc.fixturenames:
+        return  # a parameter for each of thousands of tests costs a second per process
+    if SQL_TESTS in metafunc.definition.path.parents or (
+        metafunc.definition.get_closest_marker("every_version")
+    ):
+        metafunc.parametrize("server_name", names, scope="session")
 
 
+@cache
 def _server_names() -> list[str]:
     kind, _, versions = CHOICE.partition(":")
     if kind not in {"embedded", "debian"}:
@@ -224,6 +222,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Servers]:
     shared = tmp_path_factory.getbasetemp().parent if is_one_of_several else None
     with contextlib.ExitStack() as stack:
         yield _Servers(stack, shared)
+
+
+@pytest.fixture(scope="session")
+def server_name() -> str:
+    """The newest server, unless a test runs on each of several."""
+    return _server_names()[-1]
 
 
 @pytest.fixture(scope="session")

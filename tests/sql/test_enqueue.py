@@ -22,7 +22,7 @@ from tests.factories import (
     make_worker,
     totals,
 )
-from tests.postgres import Database, Server, embedded
+from tests.postgres import Database
 
 NAME_RULE = "must match ^[A-Za-z][A-Za-z0-9_.-]{0,62}$"
 KEY_RULE = "must have 1 to 255 characters"
@@ -658,32 +658,26 @@ def test_only_the_workers_of_a_queue_are_told_of_it(database: Database) -> None:
     assert heard(listener) == [sum(set(slots.values()))]
 
 
-def test_a_transaction_to_be_prepared_can_enqueue(server: Server) -> None:
+def test_a_transaction_to_be_prepared_can_enqueue(preparing: Database) -> None:
     """Postgres refuses PREPARE TRANSACTION after NOTIFY."""
-    with (
-        embedded(server.version, max_prepared_transactions="1") as own,
-        own.database() as database,
-    ):
-        session = database.session()
-        session.rows("begin")
-        session.rows("set local redrive.notify = off")
-        job = make_job(session.conn)
-        session.rows("prepare transaction 'both'")
-        assert database.value("select count(*) from redrive.jobs") == 0
-        session.rows("commit prepared 'both'")
-        assert database.column("select id from redrive.jobs") == [job]
+    session = preparing.session()
+    session.rows("begin")
+    session.rows("set local redrive.notify = off")
+    job = make_job(session.conn)
+    session.rows("prepare transaction 'both'")
+    assert preparing.value("select count(*) from redrive.jobs") == 0
+    session.rows("commit prepared 'both'")
+    assert preparing.column("select id from redrive.jobs") == [job]
 
 
-def test_without_the_setting_a_transaction_is_never_prepared(server: Server) -> None:
+def test_without_the_setting_a_transaction_is_never_prepared(
+    preparing: Database,
+) -> None:
     """It was, if somebody had notified within the same 20 ms."""
-    with (
-        embedded(server.version, max_prepared_transactions="1") as own,
-        own.database() as database,
-    ):
-        session = database.session()
-        for _ in range(20):
-            session.rows("begin")
-            make_job(session.conn)
-            with pytest.raises(psycopg.errors.FeatureNotSupported):
-                session.rows("prepare transaction 'both'")
-            session.rows("rollback")
+    session = preparing.session()
+    for _ in range(20):
+        session.rows("begin")
+        make_job(session.conn)
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            session.rows("prepare transaction 'both'")
+        session.rows("rollback")

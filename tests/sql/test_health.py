@@ -8,7 +8,7 @@ from psycopg.sql import SQL, Identifier
 
 from redrive.jobs.standing import blockers
 from tests.factories import make_dead_letters
-from tests.postgres import Database, Server, embedded
+from tests.postgres import Database, Server
 
 FRESH = "select redrive.health_v1(null)"
 OLDEST = "select pid, prepared, state from redrive.oldest_transactions_v1(5)"
@@ -31,45 +31,37 @@ def test_an_idle_transaction_that_has_written_holds_vacuum_back(
     assert database.value("select redrive.stats_v1('0') ->> 'oldest_transaction'") > "0"
 
 
-def test_a_prepared_transaction_holds_vacuum_back(server: Server) -> None:
-    with (
-        embedded(server.version, max_prepared_transactions="1") as own,
-        own.database() as database,
-    ):
-        other = database.session()
-        other.rows("begin")
-        other.rows("set local redrive.notify = off")
-        other.rows("select redrive.enqueue('k')")
-        other.rows("prepare transaction 'left'")
-        found = database.rows(OLDEST)
-        database.rows("rollback prepared 'left'")
+def test_a_prepared_transaction_holds_vacuum_back(preparing: Database) -> None:
+    other = preparing.session()
+    other.rows("begin")
+    other.rows("set local redrive.notify = off")
+    other.rows("select redrive.enqueue('k')")
+    other.rows("prepare transaction 'left'")
+    found = preparing.rows(OLDEST)
+    preparing.rows("rollback prepared 'left'")
 
     assert found == [(None, "left", "prepared")]
 
 
 @pytest.mark.parametrize("lock", ["for update", "table"])
 def test_a_login_without_rights_names_a_prepared_transaction_that_has_locks(
-    server: Server, lock: str
+    preparing: Database, lock: str
 ) -> None:
     """No session has its locks, so nothing was said of them."""
-    with (
-        embedded(server.version, max_prepared_transactions="1") as own,
-        own.database() as database,
-    ):
-        holder, worker, login = (database.session() for _ in range(3))
-        worker.rows("set application_name = 'redrive worker'; set lock_timeout = '9 s'")
-        login.rows("set role redrive_worker")
-        holder.rows("begin")
-        if lock == "table":
-            holder.rows("lock redrive.lane_marks in exclusive mode")
-        holder.rows("select from redrive.lane_marks where n = 1 for update")
-        holder.rows("prepare transaction 'left'")
-        with ThreadPoolExecutor() as threads:
-            threads.submit(
-                worker.rows, "select from redrive.lane_marks where n = 1 for update"
-            )
-            found = blockers(login.conn)
-            database.rows("rollback prepared 'left'")
+    holder, worker, login = (preparing.session() for _ in range(3))
+    worker.rows("set application_name = 'redrive worker'; set lock_timeout = '9 s'")
+    login.rows("set role redrive_worker")
+    holder.rows("begin")
+    if lock == "table":
+        holder.rows("lock redrive.lane_marks in exclusive mode")
+    holder.rows("select from redrive.lane_marks where n = 1 for update")
+    holder.rows("prepare transaction 'left'")
+    with ThreadPoolExecutor() as threads:
+        threads.submit(
+            worker.rows, "select from redrive.lane_marks where n = 1 for update"
+        )
+        found = blockers(login.conn)
+        preparing.rows("rollback prepared 'left'")
 
     locked = "table lane_marks" if lock == "table" else "rows"
     assert [blocker.text for blocker in found] == [
