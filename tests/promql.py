@@ -6,8 +6,6 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
 GOT = re.compile(r"^\s*got:\s*(.*)$", re.MULTILINE)
 
 
@@ -40,7 +38,7 @@ def ask(
     }
     made = {"rule_files": [str(rules)] if rules else [], "evaluation_interval": "30s"}
     path = home / "story.yaml"
-    path.write_text(yaml.safe_dump(made | {"tests": [test]}))
+    path.write_text(json.dumps(made | {"tests": [test]}))
     done = subprocess.run(
         [promtool, "test", "rules", path],
         capture_output=True,

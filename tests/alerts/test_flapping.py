@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tools.alerts.engine import STEP, World, fired
+from tools.alerts.engine import STEP, Alert, World, fired
 from tools.alerts.replay import needed_rules
 
 from .conftest import RULES
@@ -379,43 +379,38 @@ def noise(seed: str) -> Signal:
     return lambda now: values[int(2 * now)]
 
 
-def notifications(
-    promtool: str, rules: Path, scratch: Path
-) -> dict[tuple[str, str], int]:
-    """How often each alert begins at its threshold, by alert and kind of noise."""
-    worlds: dict[int, World] = {}
-    for name, (happens, (above, below), minutes) in AT_THE_THRESHOLD.items():
-        for kind, signal in (("waves", in_turn(above, below)), ("noise", noise(name))):
-            alone = World(minutes * 60 // STEP)
-            happens(alone, signal)
-            worlds.setdefault(minutes, World(alone.steps)).add(f"{name} {kind}", alone)
-    began: Counter[tuple[str, str]] = Counter()
-    for minutes, world in worlds.items():
-        looks = fired(promtool, rules, world, scratch / f"{minutes}.json")
-        for before, now in pairwise(range(-STEP, minutes * 60, STEP)):
-            for alert in looks.get(now, frozenset()) - looks.get(before, frozenset()):
-                name, kind = alert.cluster.split()
-                began[name, kind] += alert.name == name
-    return began
-
-
-@pytest.fixture(scope="session")
-def began(
-    tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[str, str], int]:
-    scratch = tmp_path_factory.mktemp("flapping")
+def fired_alone(
+    tool: Callable[[str], str], scratch: Path, world: World, alert: str
+) -> dict[int, frozenset[Alert]]:
+    """When an alert fires; no rule that it does not depend on is evaluated."""
     rules = scratch / RULES.name
-    rules.write_text(needed_rules(RULES.read_text(), AT_THE_THRESHOLD))
-    return notifications(tool("promtool"), rules, scratch)
+    rules.write_text(needed_rules(RULES.read_text(), [alert]))
+    looks = fired(tool("promtool"), rules, world, scratch / "world.json")
+    return {
+        time: frozenset(found for found in alerts if found.name == alert)
+        for time, alerts in looks.items()
+    }
 
 
-@pytest.mark.xdist_group("flapping")
 @pytest.mark.parametrize("alert", AT_THE_THRESHOLD)
 def test_an_alert_at_its_threshold_comes_once(
-    began: dict[tuple[str, str], int], alert: str
+    tool: Callable[[str], str], tmp_path: Path, alert: str
 ) -> None:
-    assert began[alert, "waves"] == 1
-    assert began.get((alert, "noise"), 0) <= 1
+    happens, (above, below), minutes = AT_THE_THRESHOLD[alert]
+    world = World(minutes * 60 // STEP)
+    for kind, signal in (("waves", in_turn(above, below)), ("noise", noise(alert))):
+        alone = World(world.steps)
+        happens(alone, signal)
+        world.add(kind, alone)
+    looks = fired_alone(tool, tmp_path, world, alert)
+    began = Counter(
+        found.cluster
+        for before, now in pairwise(range(-STEP, minutes * 60, STEP))
+        for found in looks.get(now, frozenset()) - looks.get(before, frozenset())
+    )
+
+    assert began["waves"] == 1
+    assert began["noise"] <= 1
 
 
 def test_each_alert_that_somebody_gets_is_tried_at_its_threshold(
@@ -466,13 +461,8 @@ def spans(
     tool: Callable[[str], str], scratch: Path, world: World
 ) -> list[tuple[float, float]]:
     """The first and last minute of each notification of RedriveKindFailing."""
-    name = "RedriveKindFailing"
-    rules = scratch / RULES.name
-    rules.write_text(needed_rules(RULES.read_text(), [name]))
-    looks = fired(tool("promtool"), rules, world, scratch / "world.json")
-    times = [
-        t / 60 for t, alerts in looks.items() if any(a.name == name for a in alerts)
-    ]
+    looks = fired_alone(tool, scratch, world, "RedriveKindFailing")
+    times = [time / 60 for time, alerts in looks.items() if alerts]
     found: list[tuple[float, float]] = []
     for time in times:
         if found and time - found[-1][1] <= STEP / 60:

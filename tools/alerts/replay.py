@@ -7,6 +7,7 @@ pages are judged, and the tickets about the server and about neglected work.
 exporters that never lower their counters.
 """
 
+import json
 import re
 import statistics
 import tempfile
@@ -15,8 +16,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -73,7 +75,7 @@ def judged_rules(text: str, tickets: Collection[str] = TICKETS) -> str:
         text,
         {
             r["alert"]
-            for group in yaml.safe_load(text)["groups"]
+            for group in _groups(text)
             for r in group["rules"]
             if r.get("labels", {}).get("severity") == "critical"
             or ("alert" in r and group["name"] in tickets)
@@ -83,18 +85,27 @@ def judged_rules(text: str, tickets: Collection[str] = TICKETS) -> str:
 
 def needed_rules(text: str, wanted: Collection[str]) -> str:
     """Return these alerts and records, and the rules that they depend on."""
-    groups = yaml.safe_load(text)["groups"]
+    groups = _groups(text)
     needed = set(wanted)
     rules = [rule for group in groups for rule in group["rules"]]
     for rule in 2 * rules[::-1]:  # texts name records of later groups
-        if rule.get("alert", rule.get("record")) in needed:
+        if _name(rule) in needed:
             text = f"{rule['expr']} {rule.get('annotations')}"
             needed |= set(re.findall(r"redrive:[a-z0-9_:]+", text))
-    for group in groups:
-        group["rules"] = [
-            r for r in group["rules"] if r.get("alert", r.get("record")) in needed
-        ]
-    return yaml.safe_dump({"groups": groups}, sort_keys=False)
+    kept = [
+        group | {"rules": [rule for rule in group["rules"] if _name(rule) in needed]}
+        for group in groups
+    ]
+    return json.dumps({"groups": kept})  # JSON is valid YAML
+
+
+@cache
+def _groups(text: str) -> list[dict[str, Any]]:
+    return yaml.load(text, yaml.CSafeLoader)["groups"]
+
+
+def _name(rule: Mapping[str, Any]) -> str:
+    return rule.get("alert", rule.get("record"))
 
 
 def pages(looks: Mapping[int, Iterable[Alert]]) -> Iterator[tuple[Incident, int, str]]:
