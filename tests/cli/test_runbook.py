@@ -51,3 +51,22 @@ def test_jobs_that_were_taken_back_from_a_lost_worker_are_named(
     assert dropped != other
     assert shown.out.count("WorkerLost") == 1
     assert f" {dropped} " in shown.out
+
+
+def test_statements_for_the_owner_s_login_run_as_the_runbook_sends_them(
+    database: Database,
+) -> None:
+    """Each goes out as one message: two vacuums in it would be in one transaction."""
+    found = re.findall(
+        r'^sql <secret of the owner> "(.*)"', RUNBOOK.read_text(), re.MULTILINE
+    )
+    filled = {"<table>": "jobs", "<sequence>": "jobs_id_seq", "<number>": "9"}
+    conn = database.connect()
+    conn.autocommit = True
+    conn.execute("set role redrive_owner")
+
+    assert len(found) == 5
+    for statement in found:
+        for placeholder, value in filled.items():
+            statement = statement.replace(placeholder, value)  # noqa: PLW2901
+        conn.execute(statement)  # type: ignore[arg-type]
