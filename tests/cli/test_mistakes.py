@@ -94,7 +94,7 @@ def test_a_registry_that_raises_at_import_shows_where(
 ) -> None:
     """A handler module that cannot be imported gives a few lines and no traceback of Redrive."""
     (tmp_path / "broken_app.py").write_text(BROKEN)
-    arguments = {"policy": ("policy", "simulate"), "check": ("check",)}.get(
+    arguments = {"policy": ("policy", "show", "a"), "check": ("check",)}.get(
         command, ("worker", "--http-port", "0")
     )
     done = redrive(
@@ -126,7 +126,8 @@ def test_a_registry_with_a_syntax_error_shows_the_line(
 ) -> None:
     (tmp_path / "typo_app.py").write_text("jobs = Handlers(\n")
     done = redrive(
-        "policy", "simulate", "--handlers", "typo_app:jobs", PYTHONPATH=str(tmp_path)
+        *("policy", "show", "a", "--handlers", "typo_app:jobs"),
+        PYTHONPATH=str(tmp_path),
     )
 
     assert done.code == 64
@@ -416,7 +417,7 @@ def test_a_url_that_is_no_url_is_named_by_its_option(
         ("queue ls --cell=", "--cell is ''; it must be text"),
         ("dlq note 1 seen --actor=", "--actor is ''; it must be text"),
         (
-            "policy simulate --handlers nosuch:jobs",
+            "policy show a --handlers nosuch:jobs",
             "--handlers is 'nosuch:jobs'; it cannot be",
         ),
         (

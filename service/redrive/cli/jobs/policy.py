@@ -2,23 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 
 import click
 
 from redrive import handlers as registry
 from redrive.cli.support.completion import Known
-from redrive.cli.support.connection import database
-from redrive.cli.support.options import (
-    Instant,
-    json_option,
-    settings_for,
-    settings_options,
-)
-from redrive.cli.support.output import emit, listing, table, wants_json
-from redrive.dead_letters import simulation
+from redrive.cli.support.options import json_option, settings_for
+from redrive.cli.support.output import emit, table, wants_json
 from redrive.errors import SettingsError
 from redrive.rules.attempts.plan import Planned, planned
 from redrive.rules.attempts.policy import (
@@ -34,61 +25,12 @@ from redrive.rules.rows import Row
 from redrive.settings import Settings
 from redrive.signals import seconds
 
-COLUMNS = (
-    "count",
-    "kind",
-    "error_class",
-    "category_then",
-    "category_now",
-    "then",
-    "now",
-)
 PLAN = ("attempt", "wait, from", "to", "in all, from", "to")
 
 
 @click.group()
 def policy() -> None:
     """Retry policies of handlers."""
-
-
-@policy.command()
-@click.option(
-    "--handlers",
-    metavar="MODULE:ATTRIBUTE",
-    help="Registry of the handlers. [env: REDRIVE_HANDLERS]",
-)
-@click.option(
-    "--since",
-    type=Instant(),
-    default="1d",
-    show_default=True,
-    metavar="TIME",
-    help="Only failures since this time.",
-)
-@settings_options("handlers")
-@json_option
-def simulate(since: datetime, settings: Settings) -> None:
-    """Judge the failures on record by the policies in the code.
-
-    \b
-    redrive policy simulate --handlers app.jobs:jobs --since 7d
-
-    This changes nothing. It lists the failures that would be treated differently: the
-    outcome then, and the outcome now.
-    """
-    found = _handlers(settings)
-    with database(settings) as conn:
-        seen, changes = simulation.simulate(conn, found, since)
-
-    rows = [
-        {"count": count, **asdict(change)} for change, count in changes.most_common()
-    ]
-    listing(rows, COLUMNS, right=("count",), empty="")
-    if not wants_json():
-        changed = changes.total() or "none"
-        click.echo(
-            f"{seen} failures judged again, {changed} would be treated differently"
-        )
 
 
 def _handlers(settings: Settings) -> registry.Handlers:
