@@ -110,7 +110,7 @@ def _run_or_explain(typed: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         return _show_help(error)
     except click.ClickException as error:
-        return _show_usage(error, typed)
+        return _show_usage(error)
     except ModuleNotFoundError as error:
         text = missing(error, typed)
         if text is None:
@@ -138,9 +138,9 @@ def _show_help(error: click.exceptions.NoArgsIsHelpError) -> Exit:
     return Exit.USAGE
 
 
-def _show_usage(error: click.ClickException, typed: Sequence[str]) -> Exit:
+def _show_usage(error: click.ClickException) -> Exit:
     shown = StringIO()
-    plain(where_it_goes(error, typed)).show(shown)
+    plain(where_it_goes(error)).show(shown)
     click.echo(escaped_lines(shown.getvalue()), err=True, nl=False)
 
     return Exit.USAGE
