@@ -57,11 +57,9 @@ def test_a_report_is_sent_on_a_schedule_with_its_secret_as_a_file(
     pod = spec["jobTemplate"]["spec"]["template"]["spec"]
     (volume,) = [v for v in pod["volumes"] if v["name"] == "files"]
 
-    assert job["args"] == ["dlq", "report"]
+    assert job["args"] == ["dlq", "report", "--since", "7d", "--post"]
     assert settings(everything, "CronJob", "everything-report", "REDRIVE_REPORT_") == {
-        "REDRIVE_REPORT_SINCE": "7d",
-        "REDRIVE_REPORT_POST": "true",
-        "REDRIVE_REPORT_WEBHOOK_URL_FILE": "/etc/redrive/report/webhook",
+        "REDRIVE_REPORT_WEBHOOK_URL_FILE": "/etc/redrive/report/webhook"
     }
     assert mount["mountPath"] == "/etc/redrive/report"
     assert [

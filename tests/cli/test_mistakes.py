@@ -311,7 +311,7 @@ def test_an_option_before_its_command_is_told_where_it_goes(
 
     assert done.code == 64
     last = done.err.splitlines()[-1]
-    assert last == f"Error: options go after the command: {said}"
+    assert last.endswith(f"; options go after the command: {said}")
     assert "p4ss" not in done.err
 
 

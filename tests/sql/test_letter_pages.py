@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive.dead_letters import page as pages
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import find
-from redrive.jobs import page as live
+from redrive.extras.console import job_pages as live
+from redrive.extras.console import letter_pages as pages
 from redrive.jobs.filter import JobFilter
 from tests.factories import make_dead_letters, make_job, make_jobs
 from tests.postgres import Database

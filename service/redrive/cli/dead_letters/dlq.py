@@ -8,7 +8,6 @@ from dataclasses import replace
 import click
 
 from redrive.cli.dead_letters import failing, groups
-from redrive.cli.dead_letters.acknowledge import ack, unack
 from redrive.cli.dead_letters.edit import edit
 from redrive.cli.dead_letters.explain import explain
 from redrive.cli.dead_letters.export import export_dead_letter
@@ -174,8 +173,8 @@ def note(job: int, text: str, run: Run) -> int:
 
 dlq.add_command(groups.resolve)
 dlq.add_command(groups.unresolve)
-dlq.add_command(ack)
-dlq.add_command(unack)
+dlq.add_command(groups.ack)
+dlq.add_command(groups.unack)
 dlq.add_command(groups.mute)
 for _command in (failing.retry, failing.hold, failing.release, failing.give_up):
     dlq.add_command(_command)

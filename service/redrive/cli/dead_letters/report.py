@@ -1,6 +1,6 @@
 """redrive dlq report: of one group for an incident, of everything for a review."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from redrive.cli.support.options import (
     Instant,
     database_option,
     json_option,
-    option,
     settings_for,
     settings_of_cells,
 )
@@ -29,35 +28,18 @@ from redrive.jobs import failing
 from redrive.rules.rows import Row
 
 if TYPE_CHECKING:
-    from urllib.parse import SplitResult
-
     from redrive.settings import Settings
-
-ENV = "REDRIVE_REPORT"
-FORMATS: Mapping[str, Callable[[rules.Review], str]] = {
-    "text": rules.text,
-    "markdown": rules.markdown,
-}
 
 
 @click.command()
 @click.argument("group", required=False, type=Known("group"))
-@option(
-    ENV,
+@click.option(
     "--since",
     type=Instant(),
     metavar="TIME",
     help="Report on everything since this time: 7d, or an instant.",
 )
-@option(
-    ENV,
-    "--format",
-    "format_",
-    type=click.Choice(tuple(FORMATS)),
-    help="Format. [default: text; of a group always markdown]",
-)
-@option(
-    ENV,
+@click.option(
     "--post",
     "is_posted",
     is_flag=True,
@@ -67,29 +49,21 @@ FORMATS: Mapping[str, Callable[[rules.Review], str]] = {
 @database_option
 @json_option
 def report(  # its options
-    group: str | None,
-    since: datetime | None,
-    format_: str | None,
-    is_posted: bool,
-    database_url: str | None,
+    group: str | None, since: datetime | None, is_posted: bool, database_url: str | None
 ) -> int:
-    """Write a report of one group, or of everything since a time.
+    """Write a report in Markdown: of one group, or of everything since a time.
 
     \b
     redrive dlq report 3f9a > incident.md
-    redrive dlq report --since 7d
-    redrive dlq report --since 7d --format markdown > review.md
+    redrive dlq report --since 7d > review.md
 
-    The report of a group is an incident report in Markdown, with redacted payloads.
+    The report of a group is an incident report, with redacted payloads.
     With --since, the report is for a review: what is open, new, old and growing, who
     owns it, and how redrives went. It has no payloads and no messages of failures. A
-    CronJob can --post it. Each option is also an environment variable:
-    REDRIVE_REPORT_SINCE, ...
+    CronJob can --post it.
     """
     if group is not None and since is None:
-        has_others = wants_json() or is_posted
-        is_markdown = format_ in {None, "markdown"}
-        if has_others or not is_markdown:
+        if wants_json() or is_posted:
             raise click.UsageError("these options need --since, and no group")
 
         return _incident(group, settings_for(database_url))
@@ -106,23 +80,14 @@ def report(  # its options
     if wants_json():
         listing(found, ())
     elif found:
-        _tell(_reviews(found, cells), hook, FORMATS[format_ or "text"])
+        reviews = _reviews(found, cells)
+        if hook is None:
+            click.echo("\n".join(map(rules.markdown, reviews)), nl=False)
+        else:
+            post(hook, rules.slack(reviews))
+            click.echo("posted")
 
     return code
-
-
-def _tell(
-    reviews: Sequence[rules.Review],
-    hook: "SplitResult | None",
-    page_of: Callable[[rules.Review], str],
-) -> None:
-    """Post the reviews if there is a webhook. Otherwise print them."""
-    if hook is None:
-        click.echo("\n".join(map(page_of, reviews)), nl=False)
-        return
-
-    post(hook, rules.slack(reviews))
-    click.echo("posted")
 
 
 def _incident(group: str, settings: "Settings") -> int:

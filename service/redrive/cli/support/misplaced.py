@@ -19,12 +19,12 @@ def where_it_goes(error: click.ClickException) -> click.ClickException:
 
     group = error.ctx.command
     is_plain = isinstance(group, click.Group) and not group.invoke_without_command
-    if error.possibilities or not is_plain:
+    if not is_plain:
         return error
 
     return click.UsageError(
-        f"options go after the command: {error.ctx.command_path} COMMAND"
-        f" {error.option_name}",
+        f"{error.ctx.command_path} has no option {error.option_name}; options go after"
+        f" the command: {error.ctx.command_path} COMMAND {error.option_name}",
         error.ctx,
     )
 

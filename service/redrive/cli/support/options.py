@@ -235,7 +235,7 @@ actor_option: Decorator = click.option(
 )
 
 
-RUNS = (("migrate",), ("dlq", "redrive"), ("dlq", "report"), ("purge",))
+RUNS = (("migrate",), ("dlq", "redrive"), ("purge",))
 """Commands whose options are also environment variables."""
 
 

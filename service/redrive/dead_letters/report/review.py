@@ -1,11 +1,11 @@
-"""The review of a period as headlines and tables: plain text and Markdown.
+"""The review of a period as headlines and tables, in Markdown and for Slack.
 
 Texts from producers stand in code spans or are escaped, so none becomes active where
 the report is shown. The tables hold no messages of failures and no payloads.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
@@ -298,40 +298,11 @@ def _next_command(group: Fields) -> str:
 NEXT = "What to do next"
 
 
-def text(review: Review) -> str:
-    """Return a review as plain text with aligned columns."""
-    parts = [review.title, "\n".join(review.headlines), *map(_aligned, review.sections)]
-    if review.commands:
-        lines = [f"  {words}   # {escaped(what)}" for what, words in review.commands]
-        parts.append("\n".join([NEXT, *lines]))
-
-    return "\n\n".join(parts) + "\n"
-
-
-def _aligned(section: Section) -> str:
-    """Return a table below its title, indented, with columns of equal width."""
-    if not section.rows:
-        return f"{section.title}\n  {section.empty}"
-
-    cells = [
-        section.columns,
-        *([escaped(cell) for cell in row] for row in section.rows),
-    ]
-    padded: list[list[str]] = []
-    for column in zip(*cells, strict=True):
-        width = max(map(len, column))
-        fit = str.rjust if column[0] in section.right else str.ljust
-        padded.append([fit(cell, width) for cell in column])
-
-    lines = [("  " + "  ".join(row)).rstrip() for row in zip(*padded, strict=True)]
-    return "\n".join([section.title, *lines])
-
-
 def markdown(review: Review) -> str:
     """Return a review as Markdown."""
     parts = [f"# {review.title}", _listed(review.headlines)]
     for section in review.sections:
-        parts += [f"## {section.title}", _table(section)]
+        parts += [f"## {section.title}", _table(section, _code)]
 
     if review.commands:
         lines = [f"{_code(what)}: {_code(words)}" for what, words in review.commands]
@@ -344,15 +315,20 @@ def _listed(lines: Iterable[str], mark: str = "-") -> str:
     return "\n".join(f"{mark} {line}" for line in lines)
 
 
-def _table(section: Section) -> str:
+def _table(section: Section, shown: Callable[[str], str]) -> str:
+    """Return a table with columns of equal width, so that a terminal shows it, too."""
     if not section.rows:
         return section.empty
 
     rules = ["---:" if name in section.right else "---" for name in section.columns]
-    rows = [map(_code, row) for row in section.rows]
-    return "\n".join(
-        f"| {' | '.join(row)} |" for row in [section.columns, rules, *rows]
-    )
+    cells = [section.columns, rules, *(map(shown, row) for row in section.rows)]
+    padded: list[list[str]] = []
+    for column in zip(*cells, strict=True):
+        width = max(map(len, column))
+        fit = str.rjust if column[0] in section.right else str.ljust
+        padded.append([fit(cell, width) for cell in column])
+
+    return "\n".join(f"| {' | '.join(row)} |" for row in zip(*padded, strict=True))
 
 
 def _code(cell: str) -> str:
@@ -374,9 +350,12 @@ def slack(reviews: Iterable[Review]) -> str:
 
 
 def _slack_part(review: Review) -> str:
-    # The first tables and commands, without backticks, which would end the fence.
-    tables = map(_aligned, review.sections[:2])
+    tables = [
+        f"{section.title}\n{_table(section, escaped)}"
+        for section in review.sections[:2]
+    ]
     commands = "\n".join(words for _, words in review.commands[:3])
+    # A backtick would end the fence.
     fenced = "\n\n".join([*tables, commands]).rstrip().replace("`", "'")
     fence = f"\n```{escape(fenced, quote=False)}```" if fenced else ""
 

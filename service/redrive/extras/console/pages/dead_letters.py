@@ -13,10 +13,10 @@ from redrive.dead_letters.explain import facts as explain
 from redrive.dead_letters.explain.answer import MIN_BASE, MIN_JOBS, sentence
 from redrive.dead_letters.filter import CATEGORIES, Filter
 from redrive.dead_letters.groups import store as groups
-from redrive.dead_letters.page import page
 from redrive.dead_letters.report import review as rules
 from redrive.dead_letters.report import weekly as review
 from redrive.extras.console.charts.span import Span, covering
+from redrive.extras.console.letter_pages import page
 from redrive.extras.console.pages.filters import (
     group_choice,
     list_view,

@@ -4,13 +4,13 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from redrive.dead_letters.filter import Filter
+from redrive.extras.console.job_pages import page
 from redrive.extras.console.pages.filters import list_view, search_seconds
 from redrive.extras.console.pages.listing import filter_of, layout
 from redrive.extras.console.pages.sections.timeline import headline, timeline
 from redrive.extras.console.state import PREFIX, Console, SignedIn
 from redrive.jobs.filter import ENDED, JobFilter
 from redrive.jobs.find import COLUMNS, ENDED_NARROW, NARROW, NUMBERS
-from redrive.jobs.page import page
 from redrive.jobs.show import facts, show_with_letter
 from redrive.rules.cells import parted
 from redrive.verbs.query import command, is_job_id, job_place, parse

@@ -12,9 +12,9 @@ from redrive.extras.console.pages.sections.privileges import readable
 from redrive.extras.console.pages.time_series.curves import curves, sums
 from redrive.extras.console.pages.time_series.marks import marks_of
 from redrive.extras.console.pages.time_series.spans import of_page, span_of
+from redrive.extras.console.running import running
 from redrive.extras.console.state import SignedIn, Visit
 from redrive.jobs.queues import queues as read_queues
-from redrive.jobs.running import running
 from redrive.rules.rows import Row
 from redrive.verbs.query import command
 from redrive.verbs.refusal import Missing

@@ -18,10 +18,10 @@ from redrive.extras.console.pages.sections.privileges import readable
 from redrive.extras.console.pages.time_series.curves import curves, sums
 from redrive.extras.console.pages.time_series.marks import marks_of, sentence_before
 from redrive.extras.console.pages.time_series.spans import of_page, span_of
+from redrive.extras.console.running import of_workers
 from redrive.extras.console.state import SignedIn, Visit
 from redrive.jobs import breakers, limits, schedules, workers
 from redrive.jobs.queues import queues as read_queues
-from redrive.jobs.running import of_workers
 from redrive.overview import figures
 from redrive.rules.rows import Row
 from redrive.verbs.query import command, url

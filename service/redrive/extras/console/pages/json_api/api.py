@@ -16,9 +16,10 @@ from redrive.dead_letters import find
 from redrive.dead_letters.campaigns import store as campaign
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.groups import store as groups
-from redrive.dead_letters.page import page as page_of_letters
 from redrive.dead_letters.report import weekly as review
 from redrive.extras.console.actions.changes import CHANGES
+from redrive.extras.console.job_pages import page as page_of_jobs
+from redrive.extras.console.letter_pages import page as page_of_letters
 from redrive.extras.console.pages import cells
 from redrive.extras.console.pages.filters import (
     AUDIT_FILTERS,
@@ -43,7 +44,6 @@ from redrive.extras.proposals import store as proposals
 from redrive.jobs import breakers, failing, limits, schedules, workers
 from redrive.jobs.filter import JobFilter
 from redrive.jobs.find import listed
-from redrive.jobs.page import page as page_of_jobs
 from redrive.jobs.queues import queues as read_queues
 from redrive.jobs.show import show as show_any_job
 from redrive.observability.marks import read_marks

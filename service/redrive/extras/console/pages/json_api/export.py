@@ -14,7 +14,8 @@ from redrive.database import audit
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import NAMES
 from redrive.dead_letters.groups import store as groups
-from redrive.dead_letters.page import page as page_of_letters
+from redrive.extras.console.job_pages import page as page_of_jobs
+from redrive.extras.console.letter_pages import page as page_of_letters
 from redrive.extras.console.pages.filters import audit_choice, group_choice
 from redrive.extras.console.pages.json_api.api import answer
 from redrive.extras.console.pages.listing import filter_of, layout
@@ -22,7 +23,6 @@ from redrive.extras.console.pages.time_series.spans import without_span
 from redrive.extras.console.state import SignedIn
 from redrive.jobs.filter import JobFilter
 from redrive.jobs.find import COLUMNS, listed
-from redrive.jobs.page import page as page_of_jobs
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.rows import Fields
 from redrive.verbs.query import Query, parse
