@@ -5,6 +5,11 @@ that leave things behind or spoil their process. It keeps its runner, unless a h
 outlives its timeout: a pool of processes does not end after another handler has stopped
 the clock. `harsh` runs some that end, block or break their runner, too. `control` runs
 nothing else: how late its jobs are tells what the machine itself is to blame for.
+
+A process that runs no misbehaving handler must not grow: that is each supervisor, and
+the runner of `control`. In another runner, what handlers leave is theirs: its memory,
+because one of them turns the garbage collection off, and its pipes. The code of a
+runner opens no pipe. All its other descriptors are judged.
 """
 
 import contextlib
@@ -18,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from redrive import enqueue
 from redrive.database.embedded import NEWEST
@@ -37,6 +42,10 @@ SAMPLE_SECONDS, SAY_SECONDS = 30.0, 300.0
 WARM_UP = 0.15
 """Share of the run after which memory and descriptors must stay as they are."""
 GROWN_KIB, GROWN_DESCRIPTORS = 16 << 10, 8
+OURS = frozenset(
+    {"gentle supervisor", "harsh supervisor", "control supervisor", "control runner"}
+)
+"""Processes without a handler that misbehaves."""
 DRAIN_SECONDS = 180.0
 
 GOOD: dict[str, tuple[float, float]] = {
@@ -81,6 +90,15 @@ ENDS_NEIGHBOURS = frozenset({"clock", "close", "channel"})
 """Kinds after which the jobs that run in their process cannot end, or are killed with it."""
 
 
+class Sample(NamedTuple):
+    """What a process holds `at` so many seconds after the begin. `other`: descriptors."""
+
+    at: float
+    kib: int
+    pipes: int
+    other: int
+
+
 @dataclass(slots=True)
 class Group:
     """Workers, the queue that they run, and what else there is in it."""
@@ -91,16 +109,16 @@ class Group:
     bad: list[Bad]
     bad_every: float
 
-    def samples(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield name, pid, memory in KiB and descriptors of each process that lasts."""
+    def samples(self, at: float) -> Iterator[tuple[str, int, Sample]]:
+        """Yield name and pid of each process that lasts, and what it holds."""
         for worker in self.workers:
             for pid, name in [
                 (worker.pid, "supervisor"),
                 *((r, "runner") for r in worker.runners),
             ]:
                 with contextlib.suppress(OSError):
-                    open_files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-                    yield f"{self.name} {name}", pid, memory_kib(pid, "Rss"), open_files
+                    held = Sample(at, memory_kib(pid, "Rss"), *_descriptors(pid))
+                    yield f"{self.name} {name}", pid, held
 
 
 @dataclass(slots=True)
@@ -157,7 +175,7 @@ class Soak:
         self._groups: list[Group] = []
         self._sent: dict[tuple[str, int], Sent] = {}
         self._bad: dict[tuple[str, int], str] = {}
-        self._samples: dict[tuple[str, int], list[tuple[float, int, int]]] = {}
+        self._samples: dict[tuple[str, int], list[Sample]] = {}
         self._stalls: list[tuple[float, float]] = []
         self._loads: list[tuple[float, float]] = []
         self._seconds = minutes * 60
@@ -255,9 +273,8 @@ class Soak:
     def _sample(self, now: float) -> None:
         self._loads.append((now, os.getloadavg()[0]))
         for group in self._groups:
-            for name, pid, memory, descriptors in group.samples():
-                found = self._samples.setdefault((name, pid), [])
-                found.append((now - self._began, memory, descriptors))
+            for name, pid, sample in group.samples(now - self._began):
+                self._samples.setdefault((name, pid), []).append(sample)
 
     def _say(self, now: float) -> None:
         late = {
@@ -444,35 +461,41 @@ class Soak:
         """Compare what processes had after the warm-up with what they have at the end."""
         figures: dict[str, Any] = {}
         for (name, pid), samples in self._samples.items():
-            if samples[-1][0] - samples[0][0] < self._seconds / 2:
+            if samples[-1].at - samples[0].at < self._seconds / 2:
                 continue  # a runner that was replaced
             kept = [
-                each for each in samples if each[0] > self._seconds * WARM_UP
+                each for each in samples if each.at > self._seconds * WARM_UP
             ] or samples
             third = max(1, len(kept) // 3)
             first, last = kept[:third], kept[-third:]
-            memory = [
-                statistics.median(each[1] for each in part) for part in (first, last)
-            ]
-            files = [
-                statistics.median(each[2] for each in part) for part in (first, last)
-            ]
-            figures[f"{name} {pid}"] = {
-                "kib": memory,
-                "descriptors": files,
-                "samples": len(samples),
+            found = {
+                what: [
+                    statistics.median(getattr(each, what) for each in part)
+                    for part in (first, last)
+                ]
+                for what in ("kib", "pipes", "other")
             }
-            if (
-                memory[1] - memory[0] > GROWN_KIB
-                or files[1] - files[0] > GROWN_DESCRIPTORS
-            ):
-                self.verdict.grown.append(
-                    f"{name} {pid}: {memory} KiB, {files} descriptors"
-                )
+            figures[f"{name} {pid}"] = {**found, "samples": len(samples)}
+            grown = {what: after - before for what, (before, after) in found.items()}
+            descriptors = grown["other"]
+            if name in OURS:
+                descriptors += grown["pipes"]
+            is_larger = name in OURS and grown["kib"] > GROWN_KIB
+            if is_larger or descriptors > GROWN_DESCRIPTORS:
+                self.verdict.grown.append(f"{name} {pid}: {found}")
         self.verdict.figures["growth"] = figures
         self.verdict.figures["runners seen"] = dict(
             Counter(name for name, _ in self._samples if name.endswith("runner"))
         )
+
+
+def _descriptors(pid: int) -> tuple[int, int]:
+    """Return how many pipes and other descriptors a process has open."""
+    kinds = Counter[bool]()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            kinds[str(entry.readlink()).startswith("pipe:")] += 1
+    return kinds[True], kinds[False]
 
 
 def _outlived(group: Group) -> set[int]:
