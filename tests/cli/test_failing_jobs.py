@@ -50,6 +50,25 @@ def test_a_retry_shows_what_it_costs_and_then_starts(
     assert "3 of 12 retried: 0 succeeded, 0 failed again" in shown
 
 
+def test_lists_do_not_say_of_a_retry_that_its_jobs_died(
+    database: Database, redrive: Redrive
+) -> None:
+    """They said `dead again` of jobs that only failed again."""
+    fails(database, 12)
+    redrive("dlq", "retry", GROUP, "--yes", "--why", "back")
+    database.conn.execute("update redrive.campaigns set dead_again = 2")
+
+    listed = redrive("campaign", "ls").out
+    report = redrive("dlq", "report", "--since", "1h")
+
+    assert "2 failed" in listed
+    assert "dead" not in listed
+    assert "| 2 failed" in report.out.replace("`", "")
+    assert "Nothing was redriven." in report.out
+    (row,) = redrive("campaign", "ls", "--json").lines
+    assert (row["is_retry"], row["dead_again"]) == (True, 2)
+
+
 def test_a_held_job_says_who_holds_its_group(
     database: Database, redrive: Redrive
 ) -> None:

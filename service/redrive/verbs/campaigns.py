@@ -7,7 +7,7 @@ from functools import partial
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import store as campaign
 from redrive.dead_letters.campaigns.drive import drive_if_allowed
-from redrive.dead_letters.campaigns.pace import GOING, State
+from redrive.dead_letters.campaigns.pace import GOING, State, again
 from redrive.jobs.standing import alive
 from redrive.rules.rows import Row
 from redrive.verbs.query import Query
@@ -26,7 +26,7 @@ CAMPAIGN_COLUMNS = (
     "matched",
     "redriven",
     "succeeded",
-    "dead_again",
+    "again",
     "why",
 )
 
@@ -82,7 +82,10 @@ def _preview_move(
         obstacle = f"Campaign {found['campaign']} is {found['state']}; {rule}."
 
     return Preview(
-        matched=found["matched"], unit="dead letter", rows=[found], obstacle=obstacle
+        matched=found["matched"],
+        unit="dead letter",
+        rows=[found | {"again": again(found)}],
+        obstacle=obstacle,
     )
 
 
@@ -108,7 +111,7 @@ def _cancel(opening: Opening, order: Order) -> Done:
         found = found_in(conn, number)
 
     outcome = f"cancelled; {taken:,} jobs are dead letters again"
-    if campaign.is_retry(found):
+    if found["is_retry"]:
         outcome = "cancelled; jobs that it has not retried wait for their next attempt"
     return _stands(outcome, found)
 

@@ -29,7 +29,7 @@ from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import drive
 from redrive.dead_letters.campaigns import store as campaigns
-from redrive.dead_letters.campaigns.pace import State
+from redrive.dead_letters.campaigns.pace import State, again
 from redrive.rules.rows import Row
 from redrive.verbs.campaigns import CAMPAIGNS
 from redrive.verbs.redrives import REDRIVE, rates
@@ -41,22 +41,14 @@ COLUMNS = (
     "matched",
     "redriven",
     "succeeded",
-    "dead_again",
+    "again",
     "waiting",
     "rate",
     "actor",
     "why",
 )
 ENDS = {State.DONE: Exit.DONE, State.ABORTED: Exit.ABORTED}
-_NUMBERS = (
-    "campaign",
-    "matched",
-    "redriven",
-    "succeeded",
-    "dead_again",
-    "waiting",
-    "rate",
-)
+_NUMBERS = ("campaign", "matched", "redriven", "succeeded", "again", "waiting", "rate")
 _SHOWN = """\
 {title}  {state}{said}
 {redriven} of {matched} {done}: {succeeded} succeeded, {dead_again} {again}, \
@@ -122,7 +114,13 @@ def list_campaigns(state: tuple[str, ...], limit: int, conn: Connection) -> None
     redrive campaign ls --state running
     """
     found = campaigns.find(conn, state, limit)
-    listing(found, COLUMNS, right=_NUMBERS, empty="no campaign")
+    listing(
+        found,
+        COLUMNS,
+        for_people=lambda row: row | {"again": again(row)},
+        right=_NUMBERS,
+        empty="no campaign",
+    )
 
 
 @campaign.command()
@@ -181,13 +179,13 @@ def _worded(found: Row) -> dict[str, str]:
         "blocked": _blocked(found),
         "rate": _rate(found),
         "again": _again(found),
-        "done": "retried" if campaigns.is_retry(found) else "redriven",
+        "done": "retried" if found["is_retry"] else "redriven",
     }
 
 
 def _again(found: Row) -> str:
     """Return what the jobs of a campaign did that count as dead."""
-    return "failed again" if campaigns.is_retry(found) else "dead again"
+    return "failed again" if found["is_retry"] else "dead again"
 
 
 def _rate(found: Row) -> str:

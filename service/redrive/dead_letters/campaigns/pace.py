@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from redrive.rules.rows import Fields
+
 CANARIES = 3
 MANY = 10
 """Run canaries if a redrive by filters has this many dead letters or more."""
@@ -528,3 +530,9 @@ def _most_in_flight(rate: float | None) -> int:
     if rate is None:
         return IN_FLIGHT
     return max(MIN_ENDED, math.ceil(rate * IN_FLIGHT_SECONDS))
+
+
+def again(found: Fields) -> str:
+    """Return how many jobs of a campaign died again, or failed again if it is a retry."""
+    word = "failed" if found["is_retry"] else "dead"
+    return f"{found['dead_again']:,} {word}" if found["dead_again"] else "0"

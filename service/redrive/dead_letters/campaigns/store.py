@@ -102,11 +102,6 @@ def plan_retry(conn: Connection, group: str, *, actor: str) -> Row:
     return value(conn, "select redrive.plan_retry_v1(%s, %s)", group, actor)
 
 
-def is_retry(found: Row) -> bool:
-    """Return True if a campaign retries failing jobs, and redrives no dead letters."""
-    return bool(found["filter"].get("failing"))
-
-
 _PLAN: LiteralString = "select redrive.plan_campaign_v1(%s, %s, %s)"
 
 
@@ -219,7 +214,8 @@ _SHOWN: LiteralString = """
            c.abort_share, c.actor, c.db_user as login, c.planned_by, c.planned_login, c.proposed_by, c.why, c.said,
            redrive.redrive_rates_v1(array(
                select jsonb_array_elements_text(c.plan -> 'kinds'))) as rates,
-           c.filter, c.conditions, c.not_before, c.created_at, c.started_at, c.ended_at
+           c.filter, c.filter ? 'failing' as is_retry,
+           c.conditions, c.not_before, c.created_at, c.started_at, c.ended_at
     from redrive.shown_campaigns c"""
 
 

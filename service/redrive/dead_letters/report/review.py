@@ -12,6 +12,7 @@ from html import escape
 from itertools import islice
 from operator import itemgetter
 
+from redrive.dead_letters.campaigns.pace import again
 from redrive.rules.cells import id_in_cell
 from redrive.rules.instants import ago, duration, span
 from redrive.rules.payloads.escape import escaped
@@ -57,7 +58,11 @@ class Review:
 
 
 def redrives(campaigns: Sequence[Fields]) -> Row:
-    """Add up the results of campaigns; `success_rate` is a share of the ended jobs."""
+    """Add up the results of campaigns, but not of retries of failing jobs.
+
+    `success_rate` is a share of the ended jobs.
+    """
+    campaigns = [each for each in campaigns if not each["is_retry"]]
     names = ("redriven", "succeeded", "dead_again", "cancelled")
     sums = {name: _sum(campaigns, name) for name in names}
     ended = sums["succeeded"] + sums["dead_again"]
@@ -249,7 +254,7 @@ def _of_groups(title: str, groups: Iterable[Fields], now: datetime) -> Section:
 
 
 def _of_campaigns(found: Sequence[Fields], now: datetime, cell: str | None) -> Section:
-    counts = ("redriven", "succeeded", "dead again")
+    counts = ("redriven", "succeeded", "again")
     return Section(
         title="Redrives",
         columns=("campaign", "state", "by", "started", *counts, "why"),
@@ -261,7 +266,7 @@ def _of_campaigns(found: Sequence[Fields], now: datetime, cell: str | None) -> S
                 _age(row["started_at"], now),
                 f"{row['redriven']:,}",
                 f"{row['succeeded']:,}",
-                f"{row['dead_again']:,}",
+                again(row),
                 row["why"] or "",
             )
             for row in found[:MOST]

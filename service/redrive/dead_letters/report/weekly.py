@@ -104,7 +104,7 @@ _OLDEST: LiteralString = """
 
 _CAMPAIGNS: LiteralString = """
     select c.id as campaign, c.state, c.actor, c.why, c.started_at, c.matched, c.redriven,
-           c.succeeded, c.dead_again, c.cancelled, c.blocked
+           c.succeeded, c.dead_again, c.cancelled, c.blocked, c.filter ? 'failing' as is_retry
     from (select * from redrive.campaigns o order by o.id desc limit %(most)s) c
     where coalesce(c.started_at, c.created_at) >= %(since)s and c.state <> 'planned'
     order by c.id desc"""

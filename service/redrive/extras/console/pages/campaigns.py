@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import store as campaigns
-from redrive.dead_letters.campaigns.pace import CANARIES, GOING, State, pace
+from redrive.dead_letters.campaigns.pace import CANARIES, GOING, State, again, pace
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.errors import SchemaError
 from redrive.extras.console.pages.forms.changes import change_of
@@ -54,7 +54,8 @@ def list_campaigns(visit: SignedIn) -> Response:
     plans = [plan for plan in planned if plan["matched"]]
     shell = command(("campaign", "ls"))
 
-    return visit.page("campaigns.html", rows=found, plans=plans, shell=shell)
+    shown = [row | {"again": again(row)} for row in found]
+    return visit.page("campaigns.html", rows=shown, plans=plans, shell=shell)
 
 
 @router.get("/campaigns/{campaign}")

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import LiteralString
 
 from redrive.database.rows import Connection, rows
-from redrive.dead_letters.campaigns.store import is_retry
 from redrive.extras.console.charts.chart import Chart, Line, Mark
 from redrive.extras.console.charts.span import Span, read, written
 from redrive.extras.console.pages.time_series.marks import marks_of
@@ -39,7 +38,7 @@ def outcome(conn: Connection, campaign: Row) -> tuple[Chart, Sequence[Mark]] | N
     """Return the chart of a campaign and the changes in its time, if it has started."""
     began = campaign["started_at"]
     # The jobs of a retry are not recorded one by one when they succeed.
-    if began is None or not campaign["redriven"] or is_retry(campaign):
+    if began is None or not campaign["redriven"] or campaign["is_retry"]:
         return None
 
     span = _span(began, campaign["ended_at"])
