@@ -760,3 +760,22 @@ def test_a_batch_ends_when_its_outcomes_in_all_blocks_of_the_table_are_counted(
     )
     fold(batch.conn)
     assert batch.state() == ("succeeded", True, True)
+
+
+def test_a_step_looks_at_a_few_batches_in_a_few_blocks_and_the_next_one_goes_on(
+    database: Database,
+) -> None:
+    new = "insert into redrive.batch_deltas (batch, total) select n, 1 from generate_series(1, %s) n"
+    database.rows(new, 30)
+    database.rows(
+        "insert into redrive.batch_deltas (batch, is_folded)"
+        " select -n, true from generate_series(1, 20000) n"
+    )
+    database.rows(new, 1)
+    steps = [database.value("select redrive.fold_batches_v1(20)") for _ in range(4)]
+
+    assert steps == [20, 20, 1, 20]
+    sums = (
+        "select batch, total from redrive.batch_deltas where batch > 0 order by batch"
+    )
+    assert database.rows(sums) == [(n, 2 if n == 1 else 1) for n in range(1, 31)]

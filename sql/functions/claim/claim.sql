@@ -280,10 +280,11 @@ begin
             limit left_to_claim) d;
         looked_at_all := looked_at_all and coalesce(cardinality(ids), 0) < left_to_claim;
 
-        -- Leave jobs to the next claim, from the first one behind 100 names of limits on: each name
-        -- costs a claim up to a millisecond. After a lane with limits, leave those from the first
-        -- one with a limit or an ordering key on. A claim that holds the keys of limits waits for no
-        -- other session, so that claims never wait in a circle.
+        -- A claim takes jobs under at most 100 limit names, because each name costs up to a
+        -- millisecond. It leaves the first job under another name, and all after it, to the next
+        -- claim. After a lane with limits, it leaves the first job with a limit or an ordering key,
+        -- and all after it. A claim that holds the keys of limits waits for no other session, so that
+        -- claims never wait in a circle.
         is_cut := false;
         if is_any_limited and cardinality(ids) > 100
            or taken is not null and (is_any_limited or is_any_ordered) then
@@ -300,9 +301,8 @@ begin
                         -- take_slots gives it its names
                         when j.kind like any (limited) then array[d.id::text] end) as n(name)
                     group by n.name order by 2) f
-                where taken is not null
-                   or f.is_open and exists (select from redrive.limits)
-                   or exists (select from redrive.limit_of_v1(f.name))
+                where (taken is not null or f.is_open and exists (select from redrive.limits)
+                       or exists (select from redrive.limit_of_v1(f.name)))
                 offset case when taken is null then 100 else 0 end limit 1);
             is_cut := jobs is not null;
         end if;
