@@ -110,6 +110,26 @@ def test_workers_are_scaled_to_none_and_back(fleet: Release) -> None:
     assert [row[1:] for row in ends] == [[1, 1]] * 10
 
 
+def test_an_upgrade_puts_right_what_was_typed_at_night(fleet: Release) -> None:
+    """Helm 4 refuses to overwrite changes by others, unless the flag of the docs is given."""
+    eventually("two workers", lambda: len(fleet.workers()) == 2)
+    worker, purge = f"deploy/{fleet.name}-worker-main", f"cronjob/{fleet.name}-purge"
+    fleet.kubectl("scale", worker, "--replicas", "1")
+    fleet.kubectl("patch", purge, "--patch", '{"spec": {"suspend": true}}')
+    flag = []
+    if fleet.run_helm("version", "--short").startswith("v4"):
+        with pytest.raises(AssertionError, match='conflict with "kubectl"'):
+            fleet.upgrade()
+        flag = ["--force-conflicts"]
+
+    fleet.upgrade(*flag)
+
+    suspended = ("--output", "jsonpath={.spec.suspend}")
+    assert fleet.kubectl("get", purge, *suspended) == "false"
+    eventually("two workers", lambda: len(fleet.workers()) == 2)
+    fleet.wait_for_ends(fleet.enqueue("shop.work", 8))
+
+
 @pytest.fixture
 def neighbour(settings: list[str]) -> Iterator[Release]:
     """Another release of the same name, in a namespace of its own."""
