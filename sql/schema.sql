@@ -37,7 +37,8 @@ create table redrive.audit (
     constraint audit_pkey primary key (id),
     constraint audit_actor_check check (length(actor) >= 1 and length(actor) <= 255),
     constraint audit_detail_shape check (jsonb_typeof(detail) = 'object') not valid,
-    constraint audit_why_check check (length(why) >= 1 and length(why) <= 2000)
+    constraint audit_why_check check (length(why) >= 1 and length(why) <= 2000),
+    constraint audit_why_said check (why ~ '\S') not valid
 );
 create index audit_at_idx on redrive.audit (at);
 create index audit_ids_idx on redrive.audit using gin ((detail -> 'ids') jsonb_path_ops);

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import anyio
+import psycopg
 import pytest
 from mcp import Client
 
@@ -220,3 +221,16 @@ def test_a_used_up_budget_refuses_calls(
     assert "proposals in this hour" in answers[1][0]
     assert "calls in this hour" in answers[3][0]
     assert database.value("select count(*) from redrive.proposals") == 1
+
+
+def test_a_proposal_has_a_reason(database: Database, agent: Agent) -> None:
+    group = make_dead_letter(database.conn) and agent.data("list_groups")[0]["group"]
+    for why in ("", " ", "\t\u00a0\n"):
+        asked = {"action": "mute", "group": group, "why": why}
+        [(text, is_error)] = agent.ask(("propose_change", asked))
+        assert (is_error, text.startswith("invalid arguments")) == (True, True)
+
+    propose = "select redrive.propose_v1('mute', 'a', 'b', ' ', '{\"seconds\": 60}')"
+    with pytest.raises(psycopg.errors.CheckViolation, match="audit_why_said"):
+        database.session("redrive_agent").rows(propose)
+    assert database.value("select count(*) from redrive.proposals") == 0

@@ -124,6 +124,8 @@ def test_causes_of_all_cells_are_listed_together(
     assert "3, us 2, " in shown.out
     assert (away.code, away.lines) == (69, found)
     assert [row["cell"] for row in one] == ["us"] * 3
+    assert shown.err == "only the largest are listed; --limit is 1\n"
+    assert "largest" not in away.err
 
 
 def test_a_group_is_explained_by_the_jobs_of_all_cells(

@@ -212,8 +212,10 @@ NO_ACTS = {
 """What an operator may do without a line; end_run has one where there was a run."""
 
 
-def test_an_operator_changes_nothing_without_a_line(database: Database) -> None:
-    """Purge, redrive and done_chore left none."""
+def test_an_operator_changes_nothing_without_a_line_and_a_reason(
+    database: Database,
+) -> None:
+    """Purge, redrive and done_chore left none. A reason of blanks is none."""
     database.rows(
         "select redrive.dismiss_v1(%s, 'bo', 'why')", [make_dead_letter(database.conn)]
     )
@@ -255,6 +257,13 @@ def test_an_operator_changes_nothing_without_a_line(database: Database) -> None:
             operator.rows("reset session authorization")
             lines = "select action, n from redrive.audit where id > %s"
             written[act] = operator.rows(lines, before)
+        if "'why'" in statement:
+            blank = statement.replace("'why'", "E' \\t\\n'").format(**campaigns)
+            with (
+                pytest.raises(psycopg.errors.CheckViolation, match="audit_why_said"),
+                operator.conn.transaction(),
+            ):
+                operator.rows(blank, *values)  # type: ignore[arg-type]
 
     assert written == {act: [(action, n)] for act, (_, action, n) in ACTS.items()}
 

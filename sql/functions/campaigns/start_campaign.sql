@@ -3,7 +3,7 @@
 -- in:    rate: jobs a second; null: as fast as the jobs end
 --        canaries: how many jobs go first; 0: no canaries and no ramp-up
 --        abort_share: abort if a larger share of the ended jobs died again
---        conditions: {"breakers": {name: state}, "version": ">=1.4"}
+--        conditions: {"breakers": {name: state}, "version": ">=1.4", "to_queue": name}
 -- A plan is not started if one of its dead letters was edited after it, because an approval
 -- is one of values. A change that left no edit is found when the dead letter is released.
 -- errors: RD001 'plan: rule', 'approval: rule', or 'field: rule' for terms that no step could read
@@ -26,6 +26,11 @@ declare
         when not_before > clock_timestamp() + interval '1 year'
             then 'not_before: must be at most a year from now'
         when jsonb_typeof(conditions) is distinct from 'object' then 'conditions: must be an object'
+        when conditions - array['breakers', 'version', 'to_queue'] <> '{}'
+            then 'conditions: must only have breakers, version and to_queue'
+        when jsonb_typeof(conditions -> 'to_queue') <> 'string'
+             or conditions ->> 'to_queue' !~ '^[A-Za-z][A-Za-z0-9_.-]{0,62}$'
+            then 'conditions.to_queue: must be the name of a queue'
         when jsonb_typeof(conditions -> 'version') <> 'string' or length(conditions ->> 'version') > 255
             then 'conditions.version: must be a text of at most 255 characters'
         when jsonb_typeof(conditions -> 'breakers') <> 'object'

@@ -64,6 +64,8 @@ IN_CELL = (
     "muted_until",
 )
 """Fields of a group that may differ from cell to cell."""
+MOST_OF_A_CELL = 10_000
+"""Groups that are read of each cell to add them up. The smaller ones are left out."""
 SHARED = ("group", "kind", "category", "error_class", "message")
 """Fields of a group that are the same in all cells, or nearly so."""
 
@@ -111,23 +113,11 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
     are_several = len(cells) > 1
     together = together and are_several
 
-    asked = dict(options)
-    if together:
-        # The largest groups of all cells together need not be the largest of any cell.
-        asked["limit"] = None
-
-    answers, code = ask_each(cells, lambda settings: _find(settings, asked))
-    found = [cell | group for cell, groups in answers for group in groups]
-    if together:
-        found = _together(found)
-
-    found.sort(key=_size, reverse=True)
-    # Each cell has given up to that many.
-    found = found[: options["limit"]]
+    found, code = _largest(cells, options, together=together)
 
     if together:
-        is_failing = any(group["failing"] for group in found)
-        columns = COLUMNS_TOGETHER if is_failing else COLUMNS_TOGETHER[1:]
+        none_fails = not any(group["failing"] for group in found)
+        columns = COLUMNS_TOGETHER[none_fails:]
     else:
         columns = _columns(found, has_cell=are_several)
 
@@ -141,30 +131,40 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
     return code
 
 
-def _together(found: list[Row]) -> list[Row]:
-    """Return one line for each cause, with the counts and the state in each cell."""
-    name = itemgetter("group")
-    by_name = sorted(found, key=name)
-    return [_one(list(same)) for _, same in groupby(by_name, name)]
+def _largest(
+    cells: "Sequence[Settings]", options: Fields, *, together: bool
+) -> tuple[list[Row], int]:
+    """Return the largest groups of all cells, and say whether there are more."""
+    most = options["limit"]
+    # The largest groups of all cells together need not be the largest of any cell.
+    read = max(most + 1, MOST_OF_A_CELL if together else 0)
+    answers, code = ask_each(
+        cells, lambda settings: _find(settings, {**options, "limit": read})
+    )
+    found = [cell | group for cell, groups in answers for group in groups]
+    if together:
+        name = itemgetter("group")
+        by_name = groupby(sorted(found, key=name), name)
+        found = [_one(list(same)) for _, same in by_name]
+    if len(found) > most:
+        click.echo(f"only the largest are listed; --limit is {most}", err=True)
+
+    return sorted(found, key=_size, reverse=True)[:most], code
 
 
 def _one(cause: Sequence[Fields]) -> Row:
+    """Return the line of a cause, with the counts and the state in each cell."""
     # Texts may differ a little from cell to cell. The largest group's are shown.
     by_size = sorted(cause, key=_size, reverse=True)
     largest = by_size[0]
-
-    cells = {
-        group["cell"]: {name: group[name] for name in IN_CELL} for group in by_size
-    }
-
     return {
-        "failing": sum(group["failing"] for group in cause),
-        "open": sum(group["open"] for group in cause),
-        "total": sum(group["total"] for group in cause),
+        **{name: sum(group[name] for group in cause) for name in IN_CELL[:3]},
         "first_seen": min(_seen(cause, "first_seen"), default=None),
         "last_seen": max(_seen(cause, "last_seen"), default=None),
         **{name: largest[name] for name in SHARED},
-        "cells": cells,
+        "cells": {
+            group["cell"]: {name: group[name] for name in IN_CELL} for group in by_size
+        },
     }
 
 
@@ -204,15 +204,13 @@ def _for_people(group: Row) -> Row:
     shown = dict(group)
     shown["state"] = worded(group)
 
-    person = group["acknowledged_by"]
-    if person:
+    if person := group["acknowledged_by"]:
         shown["message"] = f"acknowledged by {person}, {group['message']}"
 
     if group["muted_until"]:
         shown["group"] += " (muted)"
 
-    quarantined = group["quarantined"]
-    if quarantined:
+    if quarantined := group["quarantined"]:
         shown["open"] = f"{group['open']} ({quarantined} quarantined)"
 
     return shown

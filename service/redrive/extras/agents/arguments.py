@@ -18,7 +18,7 @@ from redrive.verbs.failing import FAILING
 from redrive.verbs.groups import GROUPS
 
 Text = Annotated[str, Meta(min_length=1, max_length=200)]
-Why = Annotated[str, Meta(min_length=1, max_length=1000)]
+Why = Annotated[str, Meta(pattern=r"\S", max_length=1000)]
 Number = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Ids = Annotated[list[Number], Meta(max_length=MOST_EDITED)]
 Since = Annotated[

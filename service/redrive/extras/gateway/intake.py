@@ -91,8 +91,11 @@ class Intake(threading.Thread):
             return
 
         self.state.faults[part] = fault
-        extra = {"source": self.kind, "part": part, "error": fault}
-        logger.warning("the gateway connects again", extra=extra, exc_info=error)
+        logger.warning(
+            "the gateway connects again",
+            extra={"source": self.kind, "part": part, "error": fault},
+            exc_info=error,
+        )
 
     def _take_until_error(self) -> None:
         with (

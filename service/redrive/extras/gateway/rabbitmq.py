@@ -7,7 +7,7 @@ apart; see `redrive.extras.gateway.intake`.
 
 import base64
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -472,7 +472,7 @@ def _decoded_table(table: dict[str, Any]) -> dict[str, Any]:
     return {name: _decoded(one) for name, one in table.items()}
 
 
-_OWN: Mapping[str, Any] = {
+_OWN: Mapping[str, Callable[[Any], Any]] = {
     _BYTES: base64.b64decode,
     _TEXT: lambda text: base64.b64decode(text).decode(),
     _TIME: partial(datetime.fromtimestamp, tz=UTC),

@@ -95,12 +95,8 @@ def _seal_note(what: str) -> Callable[[Keyring, Fields], Sealed]:
 
     def seal(keyring: Keyring, row: Fields) -> Sealed:
         note = _decode(row["old"])
-        if is_sealed(note):
-            return _seal_again(keyring, row, note, what)
-
-        return Sealed(
-            keyring.seal_record(note, what=what, job=row["id"], delivery=row["n"])
-        )
+        again = keyring.seal_again if is_sealed(note) else keyring.seal_record
+        return Sealed(again(note, what=what, job=row["id"], delivery=row["n"]))
 
     return seal
 
@@ -284,8 +280,7 @@ def _paced(
         began = time.monotonic()
         yield rows
         if rate is not None:
-            elapsed = time.monotonic() - began
-            time.sleep(max(0.0, len(rows) / rate - elapsed))
+            time.sleep(max(0.0, began + len(rows) / rate - time.monotonic()))
 
 
 def _stale(conn: Connection, place: Place, key: str) -> Iterator[list[Row]]:
@@ -301,12 +296,11 @@ def _rewrite(
     conn: Connection, run: int | None, name: str, changes: Sequence[Change]
 ) -> int:
     """Make the changes in one transaction. Return how many rows were changed."""
-    jobs, ns, olds, news, salts = map(list, zip(*changes, strict=True))
     return value(
         conn,
         "select redrive.reencrypt_v1("
         "%s, %s, %s::bigint[], %s::int[], %s::jsonb[], %s::jsonb[], %s::text[])",
-        *(run, name, jobs, ns, olds, news, salts),
+        *(run, name, *map(list, zip(*changes, strict=True))),
     )
 
 
@@ -321,4 +315,4 @@ def _changes(
             report.unreadable.append({"table": name, "job": row["id"]})
         else:
             new = _encode(envelope).decode()
-            yield Change(job=row["id"], n=row["n"], old=row["old"], new=new, salt=salt)
+            yield Change(row["id"], row["n"], row["old"], new, salt)

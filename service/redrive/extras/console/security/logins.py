@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from weakref import WeakValueDictionary
 
 import psycopg
 
@@ -52,7 +53,8 @@ class Logins:
         self._away_until = 0.0
         self._idle: defaultdict[Key, list[OwnConnection]] = defaultdict(list)
 
-        self._rooms: dict[object, threading.Semaphore] = {}
+        self._lock = threading.Lock()
+        self._rooms = WeakValueDictionary[object, threading.Semaphore]()
 
     @property
     def roles(self) -> frozenset[Role]:
@@ -97,8 +99,10 @@ class Logins:
         self, stack: ExitStack, of: object, most: int, seconds: float = PATIENCE_SECONDS
     ) -> None:
         """Take one of some places until the stack ends, if one is free in time."""
-        # setdefault is atomic, so all threads find the same.
-        room = self._rooms.setdefault(of, threading.Semaphore(most))
+        # A request that waits or is inside keeps the room, and nothing else does.
+        with self._lock:
+            room = self._rooms.setdefault(of, threading.Semaphore(most))
+
         if not room.acquire(timeout=seconds):
             fault = "too many requests run at once; try again in a moment"
             raise Refused(503, fault)
