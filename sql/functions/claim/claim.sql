@@ -68,6 +68,7 @@ declare
     is_any_ordered boolean;
     is_any_limited boolean;
     is_cut boolean;        -- some of them are left to the next claim
+    part int;              -- how many of them are searched for the first one of these
     entries bigint;        -- of the indexes of ordering keys, which this transaction has read
     hot text[];            -- keys with a row in hot_keys that we have locked
     free bigint[];         -- those that no other session holds
@@ -288,22 +289,28 @@ begin
         is_cut := false;
         if is_any_limited and cardinality(ids) > 100
            or taken is not null and (is_any_limited or is_any_ordered) then
-            jobs := (
-                select f.place - 1
-                from (
-                    select n.name, min(d.place) as place, bool_or(j.limits is null) as is_open
-                    from unnest(ids, keys) with ordinality as d(id, ordering_key, place)
-                    cross join lateral (
-                        select j.limits, j.kind from redrive.jobs j where j.id = d.id offset 0) j
-                    cross join lateral unnest(case
-                        when taken is not null and d.ordering_key is not null then array['']
-                        when j.limits is not null then j.limits
-                        -- take_slots gives it its names
-                        when j.kind like any (limited) then array[d.id::text] end) as n(name)
-                    group by n.name order by 2) f
-                where (taken is not null or f.is_open and exists (select from redrive.limits)
-                       or exists (select from redrive.limit_of_v1(f.name)))
-                offset case when taken is null then 100 else 0 end limit 1);
+            part := 200;
+            loop
+                jobs := (
+                    select f.place - 1
+                    from (
+                        select n.name, min(d.place) as place, bool_or(j.limits is null) as is_open
+                        from unnest(ids[:part], keys[:part]) with ordinality
+                            as d(id, ordering_key, place)
+                        cross join lateral (
+                            select j.limits, j.kind from redrive.jobs j where j.id = d.id offset 0) j
+                        cross join lateral unnest(case
+                            when taken is not null and d.ordering_key is not null then array['']
+                            when j.limits is not null then j.limits
+                            -- take_slots gives it its names
+                            when j.kind like any (limited) then array[d.id::text] end) as n(name)
+                        group by n.name order by 2) f
+                    where (taken is not null or f.is_open and exists (select from redrive.limits)
+                           or exists (select from redrive.limit_of_v1(f.name)))
+                    offset case when taken is null then 100 else 0 end limit 1);
+                exit when jobs is not null or part >= cardinality(ids);
+                part := 4 * part;
+            end loop;
             is_cut := jobs is not null;
         end if;
         if is_cut then
