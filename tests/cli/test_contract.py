@@ -419,7 +419,12 @@ def test_a_dismissed_and_a_noted_dead_letter_say_so(
 ) -> None:
     job = let_die(database)
 
-    assert redrive("dlq", "note", str(job), "the bank knows").code == 0
+    note = ("dlq", "note", str(job), "the bank knows")
+    assert "becomes a note" in redrive(*note, "--dry-run").out
+    assert redrive("dlq", "note", str(job), " ").code == 64
+    assert "at most 2000" in redrive("dlq", "note", str(job), 2001 * "x").err
+    assert redrive("dlq", "show", str(job), "--json").json["notes"] == []
+    assert redrive(*note).code == 0
     assert redrive("dlq", "dismiss", str(job), "--why", "won't fix").code == 0
     assert [
         n["text"] for n in redrive("dlq", "show", str(job), "--json").json["notes"]

@@ -39,11 +39,8 @@ def export(
         why: reason to keep the secrets, for the audit log; None = they are redacted.
     """
     letter = find.show(conn, job)
-    if letter is None:
-        return None
-
     rest = first_row(conn, _REST, job)
-    if rest is None:  # purged meanwhile
+    if letter is None or rest is None:  # it may be purged meanwhile
         return None
 
     parts = _secret_parts(conn, letter, rest, actor=actor, why=why)
@@ -51,22 +48,20 @@ def export(
         return None
 
     copied = {name: letter[name] for name in COPIED}
-    is_redacted = {"redacted": why is None}
-    return {"bundle": BUNDLE} | copied | _attempt(letter) | parts | is_redacted
+    about = {"bundle": BUNDLE, "redacted": why is None}
+    return about | copied | _attempt(letter) | parts
 
 
 def _attempt(letter: Fields) -> Row:
     """Return the facts about the attempt of the last failure."""
-    failures = letter["failures"]
-    last: Fields = failures[-1] if failures else {}
+    *_, last = letter["failures"] or [{}]
     deliveries = last.get("deliveries", letter["deliveries"])
     detail: Fields = last.get("detail", {})
-    started_at = detail.get("started_at") or last.get("at") or letter["died_at"]
 
     return {
         "attempt": last.get("attempt", letter["attempts"]),
         "deliveries": deliveries,
-        "started_at": started_at,
+        "started_at": detail.get("started_at") or last.get("at") or letter["died_at"],
         "seed": seed_of(letter["id"], deliveries),
         "version": detail.get("version"),
         "environment": detail.get("environment"),

@@ -177,7 +177,7 @@ LETTERS: Mapping[str, Verb] = {
         "dead letter",
         _preview_note,
         _note,
-        remarks=("The text below becomes a note on the dead letter.",),
+        remarks=("The text becomes a note on the dead letter.",),
         names=("id",),
     ),
 }

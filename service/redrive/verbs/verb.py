@@ -84,8 +84,8 @@ class Input:
 class Preview:
     """Preview of a change.
 
-    `Verb.look` fills in what the verb declares: title, unit, verb and shell, and the
-    rest that its preview leaves empty.
+    `Verb.look` fills in what the verb declares: title, unit and shell, and the rest
+    that its preview leaves empty.
 
     Attributes:
         matched: number of rows that the change affects.
@@ -93,7 +93,7 @@ class Preview:
         columns: columns of the sample.
         rows: sample of the affected rows.
         unit: noun for one affected row.
-        verb: text of the button.
+        verb: the verb that is previewed.
         shell: shell command that makes the same change.
         remarks: sentences that the user reads before the change.
         obstacle: reason why the change is impossible; None if it is possible.
@@ -116,7 +116,7 @@ class Preview:
     matched: int = 1
     title: str = ""
     unit: str = ""
-    verb: str = ""
+    verb: "Verb | None" = None
     shell: str = ""
     query: Query = ()
     columns: Sequence[str] = ()
@@ -241,7 +241,7 @@ class Verb:
             seen,
             title=seen.title or self._title(order.query),
             unit=seen.unit or self.unit,
-            verb=self.label,
+            verb=self,
             shell=seen.shell or self.shell(order, seen.values),
             query=seen.query or order.query,
             columns=seen.columns or self.columns,

@@ -3,8 +3,6 @@
 Its other commands have files of their own.
 """
 
-from dataclasses import replace
-
 import click
 
 from redrive.cli.dead_letters import failing, groups
@@ -17,24 +15,15 @@ from redrive.cli.dead_letters.report import report
 from redrive.cli.dead_letters.show import show
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
-from redrive.cli.support.options import (
-    Id,
-    InOrder,
-    Run,
-    conn_options,
-    json_option,
-    pager_option,
-    plain_run_options,
-)
+from redrive.cli.support.options import InOrder, conn_options, json_option, pager_option
 from redrive.cli.support.output import listing
-from redrive.cli.support.verbs import Asked, orders_of, verb_options
+from redrive.cli.support.verbs import Asked, verb_options
 from redrive.database.rows import Connection
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import NAMES, NARROW, NUMBERS, find
 from redrive.rules.instants import duration
 from redrive.rules.rows import Row
 from redrive.verbs.letters import LETTERS
-from redrive.verbs.verb import WHY_LENGTH
 
 WIDE = (*(name for name in NAMES if name not in NARROW), "time_to_dlq")
 """Columns that `dlq ls --wide` adds."""
@@ -152,23 +141,14 @@ def assign(asked: Asked) -> int:
 
 
 @dlq.command()
-@click.argument("job", metavar="ID", type=Id())
-@click.argument("text")
-@plain_run_options
-@json_option
-def note(job: int, text: str, run: Run) -> int:
-    """Add a note to a dead letter.
+@verb_options(LETTERS["note"])
+def note(asked: Asked) -> int:
+    """Add a note to a dead letter, at once.
 
     \b
     redrive dlq note 17 'the bank confirms an outage from 14:00 to 14:20'
     """
-    text = text.strip()[:WHY_LENGTH]
-    if not text:
-        raise click.UsageError("the note is empty")
-
-    verb = LETTERS["note"]
-    orders = orders_of(verb, run, [[("id", str(job))]])
-    return Asked(verb, orders, replace(run, why=text)).perform()
+    return asked.agreed_by_ids().perform()
 
 
 dlq.add_command(groups.resolve)

@@ -57,16 +57,17 @@ def check(cells: Sequence[Settings]) -> int:
     for cell, findings in ({}, _of_the_process(cells[0])), *answers:
         for check, verdict in findings:
             is_fine &= verdict.ok
-            if wants_json():
-                emit({**cell, "check": check, **verdict._asdict()})
-            else:
-                _show(cell, check, verdict)
+            _show(cell, check, verdict)
 
     # A cell that does not answer decides the exit code: nothing is known about it.
     return code or (Exit.DONE if is_fine else Exit.FAILED)
 
 
 def _show(cell: Mapping[str, str], check: str, verdict: Verdict) -> None:
+    if wants_json():
+        emit({**cell, "check": check, **verdict._asdict()})
+        return
+
     mark, color = ("ok  ", "green") if verdict.ok else ("bad ", "red")
     text = escaped_lines(verdict.text.replace("\n", "\n     "))
     click.echo(

@@ -435,13 +435,19 @@ class Run:
         return f"nothing was changed{hint}"
 
 
-def run_options(prefix: str | None = None, *, why: str | None = None) -> Decorator:
+def run_options(
+    prefix: str | None = None,
+    *,
+    why: str | None = None,
+    reason: Decorator | None = None,
+) -> Decorator:
     """Add the options of a run; the command gets it as `run`.
 
     Args:
         prefix: prefix of the environment variables for the options; None = no
             variables, and the run is never scheduled.
         why: default of --why.
+        reason: argument that has the reason, in place of --why.
     """
     wanted = f"default: {why}" if why else "required to act"
     every = option(
@@ -454,7 +460,7 @@ def run_options(prefix: str | None = None, *, why: str | None = None) -> Decorat
     )
 
     options = [
-        why_option(wanted, prefix, default=why),
+        reason or why_option(wanted, prefix, default=why),
         actor_option,
         *([every] if prefix else ()),
         option(prefix, "--dry-run", is_flag=True, help="Only show what would change."),

@@ -110,10 +110,9 @@ class Asked:
             NotFound: there is no such thing, or it cannot be changed now.
         """
         verb = verb or self.verb
-        if verb.asks_why and self.run.acts:
-            require_why(self.run.why)
-
         try:
+            if verb.asks_why and self.run.acts:
+                verb.why(require_why(self.run.why))
             with database(self.run.settings) as conn:
                 return self._perform(conn, verb, then)
         except Invalid as refused:
@@ -194,7 +193,7 @@ class Asked:
             why = self.run.consent(f"{titles}?", "yes")
         else:
             (one,) = seen
-            question = f"{one.verb} {counted(one.matched, one.unit)}?"
+            question = f"{verb.label} {counted(one.matched, one.unit)}?"
             why = self.run.consent(question, str(one.matched))
 
         repeated = ", ".join(printable(what) for each in seen for what in each.repeats)
@@ -327,7 +326,7 @@ def _make(conn: Connection, verb: Verb, order: Order, seen: Preview) -> Done:
         states = [pair for pair in query if pair[0] == "state"]
         query = [*states, *(("id", str(job)) for job in seen.ids)]
 
-    with progress(seen.verb, seen.matched) as advance:
+    with progress(verb.label, seen.matched) as advance:
         wanted = replace(order, query=query, advance=advance, found=seen.found)
         return verb.do(lambda: nullcontext(conn), wanted)
 
@@ -433,7 +432,9 @@ def _other_options(verb: Verb, prefix: str | None) -> Iterator[Decorator]:
         text = "Select everything, if no filter is given."
         yield option(prefix, "--all", "everything", is_flag=True, help=text)
 
-    yield run_options(prefix) if verb.asks_why else plain_run_options
+    is_text = verb.command.endswith("...")
+    reason = click.argument("why", metavar="TEXT") if is_text else None
+    yield run_options(prefix, reason=reason) if verb.asks_why else plain_run_options
     yield json_option
 
 

@@ -8,6 +8,7 @@ The run can be stopped and started again. It skips rows that the first key has s
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import LiteralString, NamedTuple
 
 import msgspec
@@ -62,43 +63,20 @@ def _seal_payload(keyring: Keyring, row: Fields) -> Sealed:
     return Sealed(envelope, header[MARK])
 
 
-def _seal_failure(keyring: Keyring, row: Fields) -> Sealed:
-    detail = _decode(row["old"])
-    if is_sealed(detail):
-        return _seal_again(keyring, row, detail, "failure")
+def _seal(keyring: Keyring, row: Fields, what: str) -> Sealed:
+    """Seal a failure, a side effect or a handler's note."""
+    record = _decode(row["old"])
+    held = record["detail"] if what == "side effect" else record
+    of = {"job": row["id"], "delivery": row["n"]}
+    if is_sealed(held):
+        return Sealed(keyring.seal_again(held, what=what, **of))
 
-    record = {"message": row["message"], "detail": detail}
-    return Sealed(keyring.seal_failure(record, row["id"], row["n"])["detail"])
-
-
-def _seal_side_effect(keyring: Keyring, row: Fields) -> Sealed:
-    effect = _decode(row["old"])
-    detail = effect["detail"]
-    if is_sealed(detail):
-        return _seal_again(keyring, row, detail, "side effect")
-
-    _, envelope = keyring.seal_side_effect(
-        effect["what"], detail=detail, job=row["id"], delivery=row["n"]
-    )
-
-    return Sealed(envelope)
-
-
-def _seal_again(keyring: Keyring, row: Fields, sealed: Row, what: str) -> Sealed:
-    return Sealed(
-        keyring.seal_again(sealed, what=what, job=row["id"], delivery=row["n"])
-    )
-
-
-def _seal_note(what: str) -> Callable[[Keyring, Fields], Sealed]:
-    """Return the function that seals a handler's note as a record of its own."""
-
-    def seal(keyring: Keyring, row: Fields) -> Sealed:
-        note = _decode(row["old"])
-        again = keyring.seal_again if is_sealed(note) else keyring.seal_record
-        return Sealed(again(note, what=what, job=row["id"], delivery=row["n"]))
-
-    return seal
+    if what == "failure":
+        known = {"message": row["message"], "detail": held}
+        return Sealed(keyring.seal_failure(known, row["id"], row["n"])["detail"])
+    if what == "side effect":
+        return Sealed(keyring.seal_side_effect(record["what"], detail=held, **of)[1])
+    return Sealed(keyring.seal_record(held, what=what, **of))
 
 
 _PAYLOAD: LiteralString = (
@@ -165,14 +143,14 @@ PLACES = {
         "redrive.failures",
         column="detail",
         read="message, detail::text as old",
-        seal=_seal_failure,
+        seal=partial(_seal, what="failure"),
         or_stale=_OF_ANOTHER_DELIVERY,
     ),
     "side_effects": Place(
         "redrive.side_effects",
         column="detail",
         read="jsonb_build_object('what', what, 'detail', detail)::text as old",
-        seal=_seal_side_effect,
+        seal=partial(_seal, what="side effect"),
         or_stale=_OF_ANOTHER_DELIVERY,
     ),
     "history": Place("redrive.history", job="id"),
@@ -181,19 +159,19 @@ PLACES = {
         "redrive.checkpoints",
         column="data",
         read="data::text as old",
-        seal=_seal_note("checkpoint"),
+        seal=partial(_seal, what="checkpoint"),
     ),
     "progress": Place(
         "redrive.progress",
         column="detail",
         read="detail::text as old",
-        seal=_seal_note("progress"),
+        seal=partial(_seal, what="progress"),
     ),
     "results": Place(
         "(select * from redrive.results where result is not null) r",
         column="result",
         read="result::text as old",
-        seal=_seal_note("result"),
+        seal=partial(_seal, what="result"),
     ),
 }
 
