@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from tools.alerts.replay import needed_rules
+
 GOT = re.compile(r"^\s*got:\s*(.*)$", re.MULTILINE)
 
 
@@ -36,7 +38,10 @@ def ask(
             }
         ],
     }
-    made = {"rule_files": [str(rules)] if rules else [], "evaluation_interval": "30s"}
+    used = home / "used.rules.yaml"
+    asked = re.findall(r"redrive:[a-z0-9_:]+", expression)
+    used.write_text(needed_rules(rules.read_text(), asked) if rules else "groups: []")
+    made = {"rule_files": [str(used)], "evaluation_interval": "30s"}
     path = home / "story.yaml"
     path.write_text(json.dumps(made | {"tests": [test]}))
     done = subprocess.run(

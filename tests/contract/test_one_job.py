@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ class Hop(NamedTuple):
             head = f"create or replace function redrive.{self.function}("
             return text if head in text else None
 
-        node: ast.AST = ast.parse(text)
+        node: ast.AST = parsed(text)
         for name in self.function.split("."):
             named = [
                 child
@@ -39,6 +40,9 @@ class Hop(NamedTuple):
             node = named[-1]  # after its overloads
 
         return ast.get_source_segment(text, node)
+
+
+parsed = cache(ast.parse)
 
 
 def tables() -> dict[str, list[Hop]]:
@@ -68,11 +72,9 @@ def test_the_page_tells_the_whole_way():
     assert len(rows) == sum(map(len, TABLES.values()))
 
 
-@pytest.mark.parametrize(
-    "hop", sorted({hop for hops in TABLES.values() for hop in hops})
-)
-def test_each_hop_is_there(hop: Hop):
-    assert hop.source() is not None
+def test_each_hop_is_there():
+    hops = {hop for hops in TABLES.values() for hop in hops}
+    assert [hop for hop in sorted(hops) if hop.source() is None] == []
 
 
 @pytest.mark.parametrize("table", TABLES)
