@@ -86,15 +86,14 @@ def test_a_host_that_hangs_is_passed_by_after_the_time_the_url_allows(pair: Repl
     assert 2 <= waited < 10  # what it is where the URL says nothing
 
 
-@pytest.mark.parametrize("fence", ["immediate", "fast", "freeze"])
-def test_a_failover_and_back_lose_nothing_and_leave_nothing_stuck(
-    pair: Replicas, tmp_path: Path, fence: str
+def test_failovers_there_and_back_lose_nothing_and_leave_nothing_stuck(
+    pair: Replicas, tmp_path: Path
 ):
     producer = Producer(pair.url)
     with workers_on(pair.url, tmp_path) as workers:
         both = [workers().wait_ready() for _ in range(2)]
         producer.start()
-        for _ in range(2):
+        for fence in ("immediate", "fast", "freeze"):
             done = len(producer.acknowledged)
             wait_for(lambda done=done: len(producer.acknowledged) > done + 40)
             pair.fail_over(fence)
