@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
+from itertools import product
 from pathlib import Path as PathOnDisk
 from typing import Any
 
@@ -108,6 +109,16 @@ CONTEXTS = [
         },
     },
     {"database": LOGINS, "redrive": {"automatic": {"filter": {"queue": ["mail"]}}}},
+    {
+        "database": LOGINS,
+        "workerDefaults": {
+            "targets": {
+                "allowed_hosts": ["here.example", "changed.example"],
+                "targets": {"mail": {"url": "https://here.example"}},
+            }
+        },
+        "workers": {"one": {}},
+    },
     {"database": LOGINS, "cells": {"existingSecret": "cells"}},
     {
         "database": LOGINS,
@@ -121,6 +132,7 @@ CONTEXTS = [
 
 # Tried in turn, for want of a word that fits every field.
 CANDIDATES = [
+    ["changed", "here.example"],  # a host of the targets above
     True,
     False,
     "changed",
@@ -227,6 +239,10 @@ def marked(path: Path) -> tuple[str, Any] | None:
     return (str(number), number) if valid(path, number) else None
 
 
+def places(pair: tuple[tuple[int, Any], tuple[int, Any]]) -> int:
+    return pair[0][0] + pair[1][0]
+
+
 class Effects:
     """What the chart makes of a value."""
 
@@ -251,12 +267,12 @@ class Effects:
         return {path for path, mark in marks.items() if mark and mark[0] in text}
 
     def is_any(self, path: Path) -> bool:
-        """Whether any value changes anything anywhere."""
+        """Whether any value changes anything anywhere; what is likely comes first."""
+        pairs = product(enumerate(candidates(path)), enumerate(contexts(path)))
         return any(
             self._text(path, changed(context, path, value))
             not in {"", self._text(path, context)}
-            for value in candidates(path)
-            for context in contexts(path)
+            for (_, value), (_, context) in sorted(pairs, key=places)
             if value != at(context, path, at(DEFAULTS, path))
         )
 
