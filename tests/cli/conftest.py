@@ -43,7 +43,11 @@ class Ran:
 
 Redrive = Callable[..., Ran]
 OF_ITS_OWN = {"worker", "exporter", "console", "gateway", "mcp", "demo", "dev"}
-OF_ITS_OWN |= {"replay", "--handlers"}
+OF_ITS_OWN |= {
+    "import",
+    "replay",
+    "--handlers",
+}  # click leaves the file of an import open
 """Words of commands that have a process of their own."""
 
 
