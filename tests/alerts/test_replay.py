@@ -9,8 +9,8 @@ import pytest
 from tools.alerts import days
 from tools.alerts.day import MINUTE, SLOT, SLOTS, Day
 from tools.alerts.days import drawn
-from tools.alerts.engine import STEP, Alert, fired
-from tools.alerts.replay import RULES, judged_rules, replay, score
+from tools.alerts.engine import STEP, Alert, World, _seen, fired
+from tools.alerts.replay import RULES, judged_rules, pages, replay, score
 
 FAST = Alert("RedriveDeadLettersGrowingFast", "critical", "dlq", "n", "mail")
 STALLED = Alert("RedriveQueueStalled", "critical", "backlog", "n", "mail")
@@ -82,6 +82,18 @@ def test_what_fired_is_held_against_what_was_to_fire() -> None:
     assert other.missed == {"poison": 1}
     assert other.without_cause == {"RedriveQueueStalled during poison": 1}
     assert twice.without_cause == {"RedriveDeadLettersGrowingFast during poison": 1}
+
+
+def test_an_alert_that_fires_before_and_after_an_outage_of_prometheus_is_one_page() -> (
+    None
+):
+    day = World(40)
+    day.down = set(range(9, 14))
+    begun_meanwhile = at(10, STALLED)
+
+    looks = dict(_seen(at(2, FAST) | begun_meanwhile | at(12, FAST), day, STEP))
+
+    assert [(step, name) for _, step, name in pages(looks)] == [(2, FAST.name)]
 
 
 def test_what_no_page_depends_on_is_left_out() -> None:

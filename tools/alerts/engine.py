@@ -106,7 +106,7 @@ def fired(
     """Return the firing alerts by time in seconds, checked every `every` seconds.
 
     Quiet times are left out. promtool also evaluates while Prometheus is down, so
-    alerts that begin then are ignored.
+    alerts that begin then are ignored, and alerts that fired before stay as they were.
     """
     end = world.steps * world.interval
     looks = [
@@ -156,8 +156,8 @@ def _seen(
         else:
             unseen &= now
             seen = now - unseen
-            if seen:
-                yield time, seen
+        if seen:
+            yield time, seen
 
 
 def _alerts(series: str) -> frozenset[Alert]:
