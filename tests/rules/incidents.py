@@ -192,14 +192,6 @@ INCIDENTS = (
 )
 
 
-class Outcome(NamedTuple):
-    """What was said of one incident."""
-
-    first: frozenset[str] | None
-    """The fields of the first finding."""
-    findings: list[Finding]
-
-
 def stage(
     incident: Incident, size: int, seed: int
 ) -> tuple[list[Observed], list[Base]]:
@@ -230,25 +222,21 @@ def observed(job: Drawn, *, by_hour: bool) -> Observed:
     return Observed({**facts, **job["place"], **hour}, job["at"])
 
 
-def run(incident: Incident, size: int, seed: int) -> Outcome:
+def run(incident: Incident, size: int, seed: int) -> list[Finding]:
     """What is said of one drawing of an incident."""
-    jobs, bases = stage(incident, size, seed)
-    findings = explain(jobs, bases)
-    first = frozenset(c.field for c in findings[0].conditions) if findings else None
-    return Outcome(first, findings)
+    return explain(*stage(incident, size, seed))
 
 
-def verdict(incident: Incident, outcome: Outcome) -> str:
+def verdict(incident: Incident, findings: Sequence[Finding]) -> str:
     """`right`: the cause comes first, or there is none to find; `later`, `missed`, `wrong`."""
     if not incident.fields:
-        return "wrong" if outcome.findings else "right"
-    if outcome.first is None:
+        return "wrong" if findings else "right"
+    if not findings:
         return "missed"
-    if outcome.first == incident.fields:
+    fields = list(dict.fromkeys(finding.condition.field for finding in findings))
+    if set(fields[: len(incident.fields)]) == incident.fields:
         return "right"
-    fields = [frozenset(c.field for c in f.conditions) for f in outcome.findings]
-    is_in = incident.fields in fields or incident.fields <= frozenset().union(*fields)
-    return "later" if is_in else "wrong"
+    return "later" if incident.fields <= set(fields) else "wrong"
 
 
 def tally(

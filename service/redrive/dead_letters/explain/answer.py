@@ -3,9 +3,6 @@
 Each condition that enough of the jobs meet is counted in both sets. Fisher's exact test
 decides whether the difference may be chance. Its level is divided by the number of
 tried conditions (Bonferroni). Findings are ranked by G.
-
-Two conditions together are a finding if each of them still separates the sets among the
-jobs that meet the other.
 """
 
 import json
@@ -14,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
-from itertools import combinations
 from typing import Any, NamedTuple
 
 from redrive.dead_letters.explain.significance import correlation, fisher, g_test
@@ -31,10 +26,6 @@ MIN_GAP = 0.2
 """
 LEVEL = 0.01
 """Chance of any false finding, for all conditions together."""
-CLEAR_SHARE, CLEAR_BASE = 0.9, 0.05
-"""If one condition has at least this share, no pairs are tried."""
-MAX_PAIRED = 30
-MAX_PAIRS = 2
 MAX_FINDINGS = 10
 DRIFT = 0.9
 """Rank correlation with time above which a number only tells when a job ran."""
@@ -68,7 +59,6 @@ class Test(StrEnum):
     TYPE = "type"
     AT_LEAST = "at_least"
     AT_MOST = "at_most"
-    BOTH = "both"
 
 
 class Observed(NamedTuple):
@@ -110,9 +100,6 @@ class Condition(NamedTuple):
                 return _is_number(mark) and mark >= self.value  # type: ignore[operator]
             case Test.AT_MOST:
                 return _is_number(mark) and mark <= self.value  # type: ignore[operator]
-            # Only a finding of two conditions is shown as BOTH; no single one has it.
-            case Test.BOTH:
-                return False
 
     def _equals(self, mark: Mark) -> bool:
         is_alike = _is_number(mark) == _is_number(self.value)  # True == 1
@@ -121,9 +108,9 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One or two conditions that `n` of `of` jobs meet, and `base_n` of `base_of`."""
+    """Condition that `n` of `of` jobs meet, and `base_n` of `base_of`."""
 
-    conditions: tuple[Condition, ...]
+    condition: Condition
     n: int
     of: int
     base: str
@@ -149,41 +136,18 @@ class Finding:
 
 
 class _Counted(NamedTuple):
-    """A condition and the jobs of both sets that meet it, as bit sets."""
+    """A condition, and how many jobs of both sets meet it."""
 
     condition: Condition
-    jobs: int
-    others: int
-
-    @property
-    def n(self) -> int:
-        """Return the number of jobs that meet the condition."""
-        return self.jobs.bit_count()
-
-    @property
-    def base_n(self) -> int:
-        """Return the number of other jobs that meet the condition."""
-        return self.others.bit_count()
-
-    def both(self, other: "_Counted") -> "_Counted":
-        """Return the jobs that meet both conditions, under this one."""
-        return _Counted(
-            condition=self.condition,
-            jobs=self.jobs & other.jobs,
-            others=self.others & other.others,
-        )
+    n: int
+    base_n: int
 
 
 class _Look(NamedTuple):
-    """Comparison with a base: all fields, and fields that a finding must include."""
+    """Comparison of some fields with a base."""
 
     base: Base
     fields: Callable[[str], bool]
-    about: Callable[[str], bool]
-
-    def is_about(self, counted: _Counted) -> bool:
-        """Return True if a finding may consist of this condition alone."""
-        return self.about(counted.condition.field)
 
 
 def explain(jobs: Sequence[Observed], bases: Sequence[Base]) -> list[Finding]:
@@ -221,16 +185,16 @@ def _looks(bases: Sequence[Base]) -> Iterator[_Look]:
 
     # All payloads could be read, so one comparison is enough.
     if whole is not None and read == whole:
-        yield _Look(base=whole, fields=_is_any, about=_is_any)
+        yield _Look(base=whole, fields=lambda _: True)
         return
 
     if read is not None:
-        yield _Look(base=read, fields=_is_content, about=_is_any)
+        yield _Look(base=read, fields=_is_content)
 
     if whole is not None:
-        yield _Look(base=whole, fields=_is_around, about=_is_any)
+        yield _Look(base=whole, fields=_is_around)
     elif others is not None:
-        yield _Look(base=others, fields=SHARED_FIELDS.__contains__, about=_is_any)
+        yield _Look(base=others, fields=SHARED_FIELDS.__contains__)
 
 
 def _only_read(base: Base) -> Base:
@@ -254,7 +218,7 @@ def _by_time(look: _Look, jobs: Sequence[Observed]) -> Iterator[_Look]:
     nearest = _near(look.base.jobs, jobs)
     near = Base(look.base.name, nearest)
     yield look._replace(fields=is_lasting)
-    yield look._replace(base=near, about=OF_A_TIME.__contains__)
+    yield _Look(base=near, fields=OF_A_TIME.__contains__)
 
 
 def _near(others: Sequence[Observed], jobs: Sequence[Observed]) -> list[Observed]:
@@ -278,10 +242,6 @@ def _is_read(job: Observed) -> bool:
     return job.facts.get(CONTENT) != UNREAD
 
 
-def _is_any(_field: str) -> bool:
-    return True
-
-
 def _is_content(field: str) -> bool:
     return field.startswith(f"{CONTENT}.")
 
@@ -291,31 +251,18 @@ def _is_around(field: str) -> bool:
 
 
 def _explained(jobs: Sequence[Observed], look: _Look, level: float) -> list[Finding]:
-    every = _counted(jobs, look)
-    paired = _paired(every, len(jobs), len(look.base.jobs))
-    both = combinations(paired, 2)
-    pairs = [pair for pair in both if any(map(look.is_about, pair))]
-
-    counted = list(filter(look.is_about, every))
-    tests = len(counted) + 2 * len(pairs)
-    trial = _Trial(jobs=len(jobs), base=look.base, level=level, tries=tests)
-
-    single = trial.best_of_each_field(counted)
-    if any(f.share >= CLEAR_SHARE and f.base_share <= CLEAR_BASE for f in single):
-        return single
-
-    return [*single, *trial.best_pairs(pairs)]
-
-
-def _counted(jobs: Sequence[Observed], look: _Look) -> list[_Counted]:
-    """Return the conditions to try. A condition that all jobs meet is left out."""
+    """Return the findings of a comparison, the best of each field."""
     others = look.base.jobs
-    counted = [
-        _Counted(condition=one, jobs=_met(one, jobs), others=_met(one, others))
+    every = (
+        _Counted(one, _met(one, jobs), _met(one, others))
         for one in _conditions(jobs, others, look.fields)
-    ]
+    )
+    # A condition that all jobs meet is not tried.
+    counted = [c for c in every if c.n != len(jobs) or c.base_n != len(others)]
+    trial = _Trial(jobs=len(jobs), base=look.base, level=level, tries=len(counted))
+    found = filter(None, map(trial.finding, counted))
 
-    return [c for c in counted if c.n != len(jobs) or c.base_n != len(others)]
+    return _one_of_each_field(sorted(found, key=_rank))
 
 
 def _conditions(
@@ -424,36 +371,7 @@ def _drift(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def _met(condition: Condition, jobs: Iterable[Observed]) -> int:
-    return sum(1 << n for n, job in enumerate(jobs) if condition.holds(job.facts))
-
-
-def _paired(counted: Iterable[_Counted], jobs: int, others: int) -> list[_Counted]:
-    """Return the conditions for pairs: at least half of the jobs meet each of them."""
-
-    def rank(one: _Counted) -> tuple[float, int]:
-        return -_more(one, jobs, others), _ORDER[one.condition.test]
-
-    # Nothing can add to a condition that none of the other jobs meets.
-    likely = [c for c in counted if c.n >= jobs / 2 and c.others]
-    return _one_of_each(sorted(likely, key=rank))[:MAX_PAIRED]
-
-
-def _more(counted: _Counted, jobs: int, others: int) -> float:
-    """Return G if the jobs meet the condition more often than the others, else 0."""
-    if counted.n * others <= counted.base_n * jobs:
-        return 0.0
-
-    return g_test(counted.n, jobs, counted.base_n, others)
-
-
-def _one_of_each(counted: Iterable[_Counted]) -> list[_Counted]:
-    """Keep the simplest of several conditions that the same jobs meet."""
-    kept: dict[tuple[int, int], _Counted] = {}
-    # In reverse, so that the first one, which ranks highest, replaces the others.
-    for one in reversed(list(counted)):
-        kept[one.jobs, one.others] = one
-
-    return list(reversed(kept.values()))
+    return sum(condition.holds(job.facts) for job in jobs)
 
 
 class _Trial(NamedTuple):
@@ -464,11 +382,10 @@ class _Trial(NamedTuple):
     level: float
     tries: int
 
-    def finding(self, counted: tuple[_Counted, ...]) -> Finding | None:
-        """Combine conditions into a finding; None if it is small or may be chance."""
+    def finding(self, counted: _Counted) -> Finding | None:
+        """Return the finding of a condition; None if it is small or may be chance."""
+        condition, n, base_n = counted
         others = len(self.base.jobs)
-        n = _in_all(c.jobs for c in counted)
-        base_n = _in_all(c.others for c in counted)
         gap = n / self.jobs - base_n / others
 
         if n < MIN_SHARE * self.jobs or gap < MIN_GAP:
@@ -480,7 +397,7 @@ class _Trial(NamedTuple):
             return None
 
         return Finding(
-            conditions=tuple(c.condition for c in counted),
+            condition=condition,
             n=n,
             of=self.jobs,
             base=self.base.name,
@@ -489,43 +406,6 @@ class _Trial(NamedTuple):
             p=p,
         )
 
-    def best_of_each_field(self, counted: Iterable[_Counted]) -> list[Finding]:
-        """Return the findings of one condition, the best of each field."""
-        found = filter(None, (self.finding((one,)) for one in counted))
-        return _one_of_each_field(sorted(found, key=_rank))
-
-    def best_pairs(self, pairs: Iterable[tuple[_Counted, _Counted]]) -> list[Finding]:
-        """Return the best pairs of conditions in which each adds to the other."""
-        found = (
-            self.finding(pair) for pair in pairs if self.are_better_together(*pair)
-        )
-        return sorted(filter(None, found), key=_rank)[:MAX_PAIRS]
-
-    def are_better_together(self, one: _Counted, other: _Counted) -> bool:
-        """Return True if the conditions have two fields and each adds to the other."""
-        has_two_fields = one.condition.field != other.condition.field
-        return has_two_fields and self.adds(one, other) and self.adds(other, one)
-
-    def adds(self, one: _Counted, other: _Counted) -> bool:
-        """Return True if `one` still separates the jobs that meet `other`."""
-        both = one.both(other)
-        jobs = other.n
-        base = other.base_n
-
-        # The difference of the shares, times both numbers of jobs.
-        share = both.n * base
-        base_share = both.base_n * jobs
-        if share - base_share < MIN_GAP * jobs * base:
-            return False
-
-        chance = fisher(both.n, jobs, both.base_n, base)
-        return chance * self.tries <= self.level
-
-
-def _in_all(sets: Iterable[int]) -> int:
-    """Return how many jobs are in all of the bit sets."""
-    return reduce(int.__and__, sets).bit_count()
-
 
 def _one_of_each_field(findings: Iterable[Finding]) -> list[Finding]:
     """Keep the best finding of each field, and all values if the best is a value."""
@@ -533,7 +413,7 @@ def _one_of_each_field(findings: Iterable[Finding]) -> list[Finding]:
     kept: list[Finding] = []
 
     for finding in findings:
-        field, test, _ = finding.conditions[0]
+        field, test, _ = finding.condition
         is_best = field not in best
         best.setdefault(field, test)
         if is_best or best[field] is test is Test.EQUALS:
@@ -547,15 +427,10 @@ _ORDER = {test: n for n, test in enumerate(Test)}
 
 def _rank(finding: Finding) -> tuple[Any, ...]:
     """Return the sort key: clearest first, then simplest, and content last."""
-    conditions = finding.conditions
-    return (
-        # Rounded, so that errors of floating point do not decide between equals.
-        -round(finding.g, 6),
-        len(conditions),
-        [_ORDER[c.test] for c in conditions],
-        [_is_content(c.field) for c in conditions],
-        [(c.field, str(c.value)) for c in conditions],
-    )
+    field, test, value = finding.condition
+    # G is rounded, so that errors of floating point do not decide between equals.
+    g = -round(finding.g, 6)
+    return g, _ORDER[test], _is_content(field), field, str(value)
 
 
 def sentence(finding: Fields) -> str:
@@ -570,32 +445,22 @@ def sentence(finding: Fields) -> str:
 
 def shown(finding: Finding, texts: Mapping[str, str]) -> Row:
     """Return a finding for people and machines; `texts` maps marks to their texts."""
-    conditions = finding.conditions
-    values = [_plain(c.value, texts) for c in conditions]
-    tests = [str(c.test) for c in conditions]
-    is_pair = len(conditions) > 1
-
+    field, test, mark = finding.condition
+    value = texts.get(mark, mark) if isinstance(mark, str) else mark
     return {
-        "field": " & ".join(c.field for c in conditions),
-        "value": values if is_pair else values[0],
+        "field": field,
+        "value": value,
         "share": round(finding.share, 4),
         "base_share": round(finding.base_share, 4),
         "n": finding.of,
         "base_n": finding.base_of,
         "met": finding.n,
         "base_met": finding.base_n,
-        "test": str(Test.BOTH) if is_pair else tests[0],
-        "tests": tests,
+        "test": str(test),
         "base": finding.base,
         "p": finding.p,
-        "says": " and ".join(map(_says, conditions, values)),
+        "says": _says(finding.condition, value),
     }
-
-
-def _plain(value: Mark, texts: Mapping[str, str]) -> Mark:
-    if isinstance(value, str):
-        return texts.get(value, value)
-    return value
 
 
 def _says(condition: Condition, value: Mark) -> str:
