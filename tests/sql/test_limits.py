@@ -42,6 +42,7 @@ from tests.factories import (
     silence,
 )
 from tests.postgres import Connection, Database
+from tests.sql.test_hot import Cost
 
 LANE = [Lane(0, "default", 0)]
 INSERT = "insert into redrive.jobs (kind, payload) select %s, %s::jsonb from generate_series(1, %s)"
@@ -767,3 +768,25 @@ def test_a_claim_takes_the_jobs_under_a_hundred_names_and_the_next_one_goes_on(
 
     assert counts == found
     assert sound(database)
+
+
+def test_a_claim_finds_the_keys_of_its_names_among_any_number(
+    database: Database,
+) -> None:
+    """Its statements were planned when there were few."""
+    session = database.session()
+    lock = "select redrive.lock_limits_v1(array(select 'customer:' || n from generate_series(%s, %s + 9) n))"
+    database.rows("vacuum analyze redrive.limit_keys")
+    costs: list[int] = []
+    for start in (20_000, 20_020):
+        session.rows(lock, start, start)
+        with Cost(session) as cost:
+            session.rows(lock, start + 10, start + 10)
+            cost.keep()
+        costs.append(cost.blocks)
+        database.rows(
+            "insert into redrive.limit_keys select 'customer:' || n from generate_series(1, 19999) n"
+            " on conflict do nothing"
+        )
+
+    assert costs[1] < 2 * costs[0], costs

@@ -9,8 +9,6 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
 set lock_timeout = '50ms'
 set jit = off
@@ -19,16 +17,17 @@ declare
     missing text;
 begin
     loop
+        -- not a join: planned for an empty table, it would read all keys for each name
         insert into redrive.limit_keys (name)
         select n.name from unnest(names) as n(name)
-        where not exists (select from redrive.limit_keys k where k.name = n.name)
+        where not exists (select from redrive.limit_keys k where k.name = n.name offset 0)
         order by 1
         on conflict do nothing;
         perform from redrive.limit_keys k where k.name = any (names) order by k.name for update;
         -- a key may have been deleted between the two statements
         exit when not exists (
             select from unnest(names) as n(name)
-            where not exists (select from redrive.limit_keys k where k.name = n.name));
+            where not exists (select from redrive.limit_keys k where k.name = n.name offset 0));
     end loop;
     return names;
 exception
@@ -37,7 +36,7 @@ exception
         -- that another session is inserting.
         for missing in
             select n.name from unnest(names) as n(name)
-            where not exists (select from redrive.limit_keys k where k.name = n.name)
+            where not exists (select from redrive.limit_keys k where k.name = n.name offset 0)
             order by 1
         loop
             begin
