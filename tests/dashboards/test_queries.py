@@ -185,7 +185,7 @@ def test_every_query_has_an_answer(scene: Scene) -> None:
         return {(query.board, query.panel) for query in silent} <= MAY_BE_EMPTY
 
     try:
-        wait_for(ask)
+        wait_for(ask, every=1)  # Prometheus knows nothing new before
     except TimeoutError:
         pytest.fail(
             "no data: "

@@ -253,14 +253,14 @@ class Rehearsal:
                 process.wait()
 
 
-def wait_for(condition: Any, seconds: float = 180) -> Any:
-    """Poll until the condition is true."""
+def wait_for(condition: Any, seconds: float = 180, every: float = 0.1) -> Any:
+    """Poll until the condition is true; `every` is in seconds."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
             msg = f"it did not come true in {seconds:g} s"
             raise TimeoutError(msg)
-        time.sleep(0.1)
+        time.sleep(every)
     return found
 
 
