@@ -459,15 +459,21 @@ def test_a_worker_that_gets_handlers_without_their_flag_names_it(
     assert "redrive worker --handlers app.jobs:jobs" in done.err
 
 
-def test_a_key_that_is_there_twice_is_refused_by_name(redrive: Redrive) -> None:
+def test_a_key_that_is_there_twice_is_refused_by_name(
+    redrive: Redrive, database: Database
+) -> None:
     """The last one counted, and a reader of the text may see the first one only."""
     twice = '{"a": [{"sum": 1, "sum": 2}]}'
     line = '{"kind": "a.b", "payload": ' + twice + "}"
+    kind = '{"kind": "a.b", "payload": {}, "kind": "c.d"}'
+    dead = str(make_dead_letter(database.conn))
     patch = '[{"op": "add", "path": "/a", "path": "/b", "value": 1}]'
     for key, ran in (
         ("sum", redrive("enqueue", "a.b", twice)),
         ("sum", redrive("enqueue", "-", stdin=line)),
-        ("path", redrive("dlq", "edit", "1", "--patch", patch)),
+        ("sum", redrive("dlq", "import", "-", "--source", "sqs", stdin=line)),
+        ("kind", redrive("dlq", "import", "-", "--source", "a", stdin=kind)),
+        ("path", redrive("dlq", "edit", dead, "--patch", patch)),
     ):
         assert ran.code != 0
         assert f"has the key '{key}' twice" in ran.err

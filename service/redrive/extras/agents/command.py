@@ -1,5 +1,7 @@
 """redrive mcp."""
 
+import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,6 +60,10 @@ def mcp(over_http: bool, settings: "Settings") -> None:
 
     if access is None:
         import anyio  # noqa: PLC0415 # an extra
+
+        # The SDK waits for its thread, which reads standard input and cannot be stopped.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: os._exit(128 + number))
 
         anyio.run(server.serve_stdio, desk, settings.who())
         return

@@ -182,8 +182,8 @@ class Queue:
 
     def waiting(self) -> int:
         """Return how many messages are ready in the queue."""
-        answer = self._channel.queue_declare(self._source.queue, passive=True)
-        return int(answer.method.message_count)
+        queue = self._channel.queue_declare(self._source.queue, passive=True).method
+        return int(queue.message_count)
 
     def close(self) -> None:
         """Close the connection. Unacknowledged messages return to their queue."""

@@ -52,15 +52,14 @@ class Queue:
         found: list[Message] = []
         for call in range(CALLS):
             # Only the first call waits; the others take what is there.
-            answer = self._client.receive_message(
+            received = self._client.receive_message(
                 QueueUrl=self._source.queue_url,
                 AttributeNames=["All"],
                 MessageAttributeNames=["All"],
                 MaxNumberOfMessages=AT_ONCE,
                 WaitTimeSeconds=(0 if call else WAIT_SECONDS),
                 VisibilityTimeout=VISIBILITY_SECONDS,
-            )
-            received = answer.get("Messages", [])
+            ).get("Messages", [])
             found += map(_message, received)
             if len(received) < AT_ONCE:
                 break
@@ -97,7 +96,9 @@ class Queue:
             if about.get("Code") not in GONE:
                 raise
 
-            raise NotSent(_no_queue(message.origin)) from None
+            queue = message.origin.get("queue_arn") or "origin_url"
+            msg = f"{queue}: the queue does not exist"
+            raise NotSent(msg) from None
 
     def _origin(self, origin: Mapping[str, Any]) -> str:
         """Return the URL of the queue to send to.
@@ -121,10 +122,9 @@ class Queue:
 
     def _only_origin(self) -> str:
         """Return the only queue whose redrive policy names the dead letter queue."""
-        answer = self._client.list_dead_letter_source_queues(
+        urls = self._client.list_dead_letter_source_queues(
             QueueUrl=self._source.queue_url
-        )
-        urls = answer.get("queueUrls", [])
+        ).get("queueUrls", [])
         if len(urls) != 1:
             found = f"{len(urls)} queues have this dead letter queue"
             msg = f"the message does not say from which queue it came, and {found}; set origin_url"
@@ -146,10 +146,6 @@ class Queue:
     def close(self) -> None:
         """Close the client. Messages are delivered again after their timeout."""
         self._client.close()
-
-
-def _no_queue(origin: Mapping[str, Any]) -> str:
-    return f"{origin.get('queue_arn') or 'origin_url'}: the queue does not exist"
 
 
 def _message(found: Mapping[str, Any]) -> Message:
