@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 
 def _preview(conn: Connection, order: Order) -> Preview:
-    """Preview a patch, or show what can be edited if there is none.
+    """Preview a patch, or show what can be edited if no patch is given.
 
     Raises:
         Refused: the filter is invalid.
