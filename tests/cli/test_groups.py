@@ -273,10 +273,11 @@ def test_a_group_has_an_owner_and_is_acknowledged(database: Database, redrive: R
     assert redrive("dlq", "ls", "--owner", "team-money", "--json").lines == []
 
 
-def test_lists_say_who_has_acknowledged_the_group_of_a_dead_letter(
+def test_groups_are_acknowledged_by_id_and_by_filters(
     database: Database, redrive: Redrive
 ):
-    first, _ = _die(database, "a1a1"), _die(database, "b2b2", category="transient")
+    """`dlq ack` took one group only, and no list said whose a dead letter is."""
+    first, second = _die(database, "a1a1"), _die(database, "b2b2", category="transient")
     why = ("--why", "on the phone", "--yes")
 
     def held() -> dict[str, str | None]:
@@ -284,22 +285,30 @@ def test_lists_say_who_has_acknowledged_the_group_of_a_dead_letter(
         return {letter["group"]: letter["acknowledged_by"] for letter in listed}
 
     assert held() == {"a1a1": None, "b2b2": None}
-    one = redrive("dlq", "ack", "a1a1", *why)
-    assert (one.code, one.out) == (0, "a1a1 is acknowledged by tester\n")
+    by_id = redrive("dlq", "ack", str(first), "999", *why)
+    assert (by_id.code, by_id.out) == (0, "a1a1 is acknowledged by tester\n")
+    assert by_id.err == (
+        "redrive: job 999 has no open dead letter; "
+        "redrive job show 999 shows what happened to it\n"
+    )
     assert held() == {"a1a1": "tester", "b2b2": None}
     shown = redrive("dlq", "show", str(first), "--json").json
     (group,) = redrive("dlq", "groups", "--category", "bug", "--json").lines
     assert shown["acknowledged_by"] == group["acknowledged_by"] == "tester"
     assert shown["acknowledged_at"] == group["acknowledged_at"] is not None
 
-    other = redrive("dlq", "ack", "b2", *why, "--json")
-    assert other.json == {"group": "b2b2", "acknowledged": True}
-    both = redrive("dlq", "unack", "a1", "b2b2", *why)
+    by_filter = redrive("dlq", "ack", "--category", "transient", *why, "--json")
+    assert by_filter.json == {"group": "b2b2", "acknowledged": True}
+    both = redrive("dlq", "unack", "a1", str(second), *why)
     assert both.out == "a1a1 is not acknowledged\nb2b2 is not acknowledged\n"
     assert held() == {"a1a1": None, "b2b2": None}
 
+    none = redrive("dlq", "ack", "--kind", "nothing", *why)
+    assert (none.code, none.out) == (0, "nothing matched\n")
+    assert redrive("dlq", "ack", "999", *why).code == 2
     assert redrive("dlq", "ack", "zz", *why).code == 2
-    assert redrive("dlq", "ack", *why).code == 64
+    for unclear in ((), ("a1", "--kind", "k"), ("--id", "1", "--state", "dismissed")):
+        assert redrive("dlq", "ack", *unclear, *why).code == 64, unclear
 
 
 def test_groups_have_one_of_three_states(database: Database, redrive: Redrive):

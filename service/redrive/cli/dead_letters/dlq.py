@@ -6,6 +6,7 @@ Its other commands have files of their own.
 import click
 
 from redrive.cli.dead_letters import failing, groups
+from redrive.cli.dead_letters.acknowledge import ack, unack
 from redrive.cli.dead_letters.edit import edit
 from redrive.cli.dead_letters.explain import explain
 from redrive.cli.dead_letters.export import export_dead_letter
@@ -153,8 +154,8 @@ def note(asked: Asked) -> int:
 
 dlq.add_command(groups.resolve)
 dlq.add_command(groups.unresolve)
-dlq.add_command(groups.ack)
-dlq.add_command(groups.unack)
+dlq.add_command(ack)
+dlq.add_command(unack)
 dlq.add_command(groups.mute)
 for _command in (failing.retry, failing.hold, failing.release, failing.give_up):
     dlq.add_command(_command)

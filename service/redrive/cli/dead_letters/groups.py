@@ -1,4 +1,4 @@
-"""Commands of `redrive dlq` about groups: list, acknowledge, resolve, mute."""
+"""Commands of `redrive dlq` about groups: list, resolve, mute."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -222,30 +222,6 @@ def _find(settings: "Settings", options: Fields) -> list[Row]:
         if not found:
             say_unknown(conn, kind=options["kind"])
         return found
-
-
-@click.command()
-@verb_options(GROUPS["acknowledge"], several=True)
-def ack(asked: Asked) -> int:
-    """Acknowledge groups: you work on them.
-
-    \b
-    redrive dlq ack 3f9a 5b21 --why 'the bank is down, I am on the phone'
-
-    An acknowledgement lasts until the group has no open dead letters left.
-    """
-    return asked.perform()
-
-
-@click.command()
-@verb_options(GROUPS["unacknowledge"], several=True)
-def unack(asked: Asked) -> int:
-    """Take back the acknowledgement of groups: nobody works on them.
-
-    \b
-    redrive dlq unack 3f9a --why 'my shift is over'
-    """
-    return asked.perform()
 
 
 @click.command()
