@@ -65,12 +65,14 @@ def _preview(conn: Connection, order: Order) -> Preview:
         Refused: the filter is invalid.
         InvalidJob: the patch is invalid.
     """
+    given = order.more.get("patch", "").strip()
+    wanted = rules.read_patch(given) if given else None
     shown = replace(letters.preview(conn, order), rows=(), ids=())
     if shown.obstacle:
         return shown
 
     chosen = letters_of(order)
-    text, found = _found(conn, chosen, order, shown.matched)
+    text, found = _found(conn, chosen, order, shown.matched, wanted)
     if found is None:
         return replace(shown, values={"payload": text})
 
@@ -91,7 +93,7 @@ def _preview(conn: Connection, order: Order) -> Preview:
 
 
 def _found(
-    conn: Connection, chosen: Filter, order: Order, matched: int
+    conn: Connection, chosen: Filter, order: Order, matched: int, patch: Patch | None
 ) -> tuple[str, Found | None]:
     """Return a redacted payload to edit, and what the patch of the order does."""
     sample = next(edits.find(conn, replace(chosen, limit=1)), None)
@@ -103,11 +105,8 @@ def _found(
     if order.found:
         return text, order.found
 
-    patch: Patch | None = None
     edited = order.more.get("payload")
-    if given := order.more.get("patch", "").strip():
-        patch = rules.read_patch(given)
-    elif edited and text and matched == 1:
+    if patch is None and edited and text and matched == 1:
         # The user has edited the redacted text. Compared with that text, a secret that
         # they left alone is no difference, so the patch does not replace it.
         patch = rules.difference(shown, rules.decode_typed(edited))
