@@ -2432,8 +2432,6 @@ create function redrive.lock_limits_v1(names text[])
     set search_path = pg_catalog, pg_temp
     set enable_seqscan = off
     set enable_bitmapscan = off
-    set enable_hashjoin = off
-    set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
     set lock_timeout = 50ms
     set jit = off;

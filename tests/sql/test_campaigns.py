@@ -719,7 +719,7 @@ def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> Non
         ("conditions", "1, 3, 0.1, null, '[]'"),
         ("conditions", "1, 3, 0.1, null, null"),
         ("conditions.version", "1, 3, 0.1, null, '{\"version\": 2}'"),
-        ("conditions", '1, 3, 0.1, null, \'{"vesion": "===2"}\''),
+        ("conditions", '1, 3, 0.1, null, \'{"versions": "===2"}\''),
         ("conditions.to_queue", "1, 3, 0.1, null, '{\"to_queue\": 1}'"),
         ("conditions.to_queue", '1, 3, 0.1, null, \'{"to_queue": "a b"}\''),
         ("conditions.breakers", '1, 3, 0.1, null, \'{"breakers": ["smtp"]}\''),

@@ -54,7 +54,8 @@ def export(
 
 def _attempt(letter: Fields) -> Row:
     """Return the facts about the attempt of the last failure."""
-    *_, last = letter["failures"] or [{}]
+    failures: list[Row] = letter["failures"]
+    last = failures[-1] if failures else {}
     deliveries = last.get("deliveries", letter["deliveries"])
     detail: Fields = last.get("detail", {})
 
