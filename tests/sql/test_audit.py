@@ -215,7 +215,7 @@ NO_ACTS = {
 def test_an_operator_changes_nothing_without_a_line_and_a_reason(
     database: Database,
 ) -> None:
-    """Purge, redrive and done_chore left none. A reason of blanks is none."""
+    """Purge, redrive and done_chore left none. Blanks are no reason."""
     database.rows(
         "select redrive.dismiss_v1(%s, 'bo', 'why')", [make_dead_letter(database.conn)]
     )

@@ -112,7 +112,7 @@ def one_in_a_transaction(session: Session, worker: int) -> None:
 
 
 def one_of_a_batch(session: Session, worker: int) -> None:
-    """Enqueue a job of a batch, complete it, and add its outcome to those of the others."""
+    """Enqueue a job of a batch, complete it, and add its outcome to the batch."""
     one_job(session, worker, batch=session.value("select max(id) from redrive.batches"))
     session.rows("select redrive.fold_batches_v1(20)")
 

@@ -7,8 +7,8 @@ the clock. `harsh` runs some that end, block or break their runner, too. `contro
 nothing else: how late its jobs are tells what the machine itself is to blame for.
 
 A process that runs no misbehaving handler must not grow: that is each supervisor, and
-the runner of `control`. In another runner, what handlers leave is theirs: its memory,
-because one of them turns the garbage collection off, and its pipes. The code of a
+the runner of `control`. In another runner, handlers use up memory, because
+one of them turns the garbage collection off, and they leave pipes open. The code of a
 runner opens no pipe. All its other descriptors are judged.
 """
 
@@ -91,7 +91,7 @@ ENDS_NEIGHBOURS = frozenset({"clock", "close", "channel"})
 
 
 class Sample(NamedTuple):
-    """What a process holds `at` so many seconds after the begin. `other`: descriptors."""
+    """What a process holds `at` this many seconds after the begin. `other`: descriptors."""
 
     at: float
     kib: int

@@ -22,6 +22,8 @@ COPIED = (
 )
 """Fields that a bundle shares with `dlq show --json`."""
 
+_NO_FAILURE: Fields = {}
+
 _REST = """
     select d.kind, d.queue, d.tenant, d.idempotency_key, d.ordering_key, d.headers,
            d.payload,
@@ -54,8 +56,7 @@ def export(
 
 def _attempt(letter: Fields) -> Row:
     """Return the facts about the attempt of the last failure."""
-    failures: list[Row] = letter["failures"]
-    last = failures[-1] if failures else {}
+    *_, last = letter["failures"] or [_NO_FAILURE]
     deliveries = last.get("deliveries", letter["deliveries"])
     detail: Fields = last.get("detail", {})
 

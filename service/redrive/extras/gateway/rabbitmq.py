@@ -41,7 +41,7 @@ REFUSALS = (
 """Errors that say that the broker does not have a message."""
 
 FAULTS_OF_FRAMES = frozenset({501, 502})
-"""Codes by which the broker says that it cannot read what a connection has sent.
+"""Codes of a broker that cannot read what a connection has sent.
 
 The headers may be too large for a frame, for example. The same message would end the
 next connection, too.
