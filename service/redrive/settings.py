@@ -215,7 +215,7 @@ class Settings(BaseSettings):
         10,
         ge=0,
         le=86400,
-        description="Seconds a worker or exporter waits for the schema.",
+        description="Seconds to wait at the start for the schema, and for the right to use it.",
     )
     encryption_keys: str | None = Field(
         None,
