@@ -46,7 +46,6 @@ SETTINGS = {
     "checkpoint_timeout": "1h",
     "shared_buffers": "256MB",
     "max_connections": "200",
-    "max_prepared_transactions": "2",
 }
 
 WITH_JIT = {

@@ -85,7 +85,9 @@ def test_lists_are_of_all_cells_and_one_that_is_gone_hides_no_other(
     assert workers == [(cell, f"{cell}/1") for cell in CELLS]
     groups = [(row["cell"], row["open"]) for row in told("dlq", "groups")]
     assert groups == [("ap", 3), ("us", 2), ("eu", 1)]
-    assert [row["cell"] for row in told("dlq", "groups", "--limit", "1")] == ["ap"]
+    largest = at("dlq", "groups", "--limit", "1", "--json")
+    assert [row["cell"] for row in largest.lines] == ["ap"]
+    assert largest.err == "only the largest are listed; --limit is 1\n"
     checked = {row.get("cell") for row in told("check", beside={"sa": GONE})}
     assert checked == {None, *CELLS}
 

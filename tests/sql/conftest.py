@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from psycopg import sql
 
-from tests.postgres import Database, Server
+from tests.postgres import Database, Server, embedded
 
 
 @pytest.fixture
@@ -22,13 +22,19 @@ def refusing(server: Server) -> Iterator[Database]:
         yield database
 
 
+@pytest.fixture(scope="session")
+def server_that_prepares(server: Server) -> Iterator[Server]:
+    """A server that prepares transactions: enqueue tells workers more often there."""
+    with embedded(server.version, max_prepared_transactions="2") as own:
+        yield own
+
+
 @pytest.fixture
-def preparing(database: Database) -> Iterator[Database]:
-    """A database whose server prepares transactions; none outlives the test."""
-    if database.value("show max_prepared_transactions") == "0":
-        pytest.skip("the server prepares no transactions")
-    yield database
-    for name in database.column(
-        "select gid from pg_prepared_xacts where database = current_database()"
-    ):
-        database.conn.execute(sql.SQL("rollback prepared {}").format(name))
+def preparing(server_that_prepares: Server) -> Iterator[Database]:
+    """A database for prepared transactions; none outlives the test."""
+    with server_that_prepares.database() as database:
+        yield database
+        for name in database.column(
+            "select gid from pg_prepared_xacts where database = current_database()"
+        ):
+            database.conn.execute(sql.SQL("rollback prepared {}").format(name))

@@ -37,6 +37,7 @@ REFUSED: dict[str, tuple[LiteralString, *tuple[Any, ...]]] = {
     ),
     "audit_actor_check": (AUDIT + " (%s, 'x', 'x', 1)", "", LONG),
     "audit_chain_one_check": ("update redrive.audit_chain set one = %s", False),
+    "audit_why_said": (AUDIT + " ('x', 'x', %s, 1)", " \n\t"),
     "audit_why_check": (AUDIT + " ('x', 'x', %s, 1)", "", LONGER),
     "used_links_link_check": (
         "insert into redrive.used_links (link) values (%s)",

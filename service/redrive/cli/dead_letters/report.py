@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def report(  # its options
     group: str | None, since: datetime | None, is_posted: bool, database_url: str | None
 ) -> int:
-    """Write a report in Markdown: of one group, or of everything since a time.
+    """Report on one group, or on everything since a time, in Markdown.
 
     \b
     redrive dlq report 3f9a > incident.md
