@@ -1,10 +1,7 @@
 """Redrives from the console: plan, start, pause, live progress; and edits."""
 
-import asyncio
 import html
 import re
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -15,17 +12,15 @@ from redrive.database.connections.address import Address
 from redrive.dead_letters.campaigns.drive import drive_all
 from redrive.dead_letters.campaigns.store import plan
 from redrive.dead_letters.filter import Filter
-from redrive.extras.console import streams
 from redrive.extras.console.app import application
+from redrive.extras.console.pages import campaigns
 from redrive.extras.console.security.access import Role
 from redrive.extras.console.security.logins import Logins
-from redrive.extras.console.streams import Place, Streams, Update
 from redrive.handlers import Handlers
 from redrive.verbs import redrives
 from redrive.verbs import verb as change
-from tests.console.conftest import Site, act, csrf, login
+from tests.console.conftest import Site, act, login
 from tests.factories import make_dead_letter, make_dead_letters
-from tests.flow.harness import wait_for
 from tests.postgres import Database
 from tests.sql.test_edit import edit
 
@@ -79,7 +74,7 @@ def test_terms_are_kept_and_the_next_page_is_the_campaigns(
         {"breakers": {"bank": "closed"}, "version": ">=1.4"},
     )
     assert "Campaign 1" in page
-    assert 'data-events="/campaigns/1/events"' in page
+    assert 'hx-get="/campaigns/1"' in page
     assert "Pause…" in page
 
 
@@ -295,99 +290,34 @@ def test_a_campaign_is_paused_resumed_and_cancelled(site: Site, olaf: TestClient
     assert olaf.get("/campaigns/7").status_code == 404
 
 
-# ---------------------------------------------------------------------- news
+# ---------------------------------------------------------------------- progress
 
 
-def test_what_is_over_is_told_once(site: Site, olaf: TestClient):
+def test_a_page_asks_for_its_progress_until_the_campaign_is_over(
+    site: Site, olaf: TestClient
+):
     make_dead_letter(site.database.conn)
     act(olaf, "/change/redrive?group=f1", why="x")
+
+    going = olaf.get("/campaigns/1").text
     act(olaf, "/change/campaign-cancel?campaign=1", why="x")
+    over = olaf.get("/campaigns/1").text
 
-    answer = olaf.get("/campaigns/1/events")
-
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    assert re.findall("^event: (.+)", answer.text, re.MULTILINE) == ["news", "end"]
-    assert olaf.get("/campaigns/7/events").status_code == 404
+    assert 'hx-get="/campaigns/1" hx-trigger="every 2s"' in going
+    assert "hx-get" not in over
 
 
-def test_signing_out_ends_what_listens(site: Site, olaf: TestClient):
+def test_a_page_asks_less_often_if_its_figures_take_long(
+    site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
+):
     make_dead_letter(site.database.conn)
     act(olaf, "/change/redrive?group=f1", why="x")
-    here, form = site.app._app.state.consoles[""], {"csrf": csrf(olaf)}
-    with ThreadPoolExecutor(1) as pool:
-        listens = pool.submit(olaf.get, "/campaigns/1/events")
-        wait_for(lambda: here.streams._open)
-        olaf.post("/sign-out", data=form)
+    monkeypatch.setattr(campaigns, "REST", 10**9)
 
-        assert "event: end" not in listens.result(30).text
+    every = re.search(r'hx-trigger="every (\d+)s"', olaf.get("/campaigns/1").text)
 
-
-def _take(here: Streams, person: str) -> Place:
-    place = here.take(person)
-    assert place
-    return place
-
-
-def test_a_stream_ends_with_its_time_its_process_or_when_it_may_no_longer(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(streams, "READ_SECONDS", 0)
-    here, news = Streams(), iter(range(1000))
-
-    async def heard() -> int:
-        told = 0
-        async for event in here.events(
-            _take(here, "ada"), lambda: Update(f"<p>{next(news)}", False)
-        ):
-            told += event.startswith("event: news")
-            if told == 2:
-                here.end()
-        return told
-
-    events = here.events(_take(here, "ada"), lambda: None)
-    assert asyncio.run(_all(events)) == ["retry: 1000\n\n"]
-    with monkeypatch.context() as patch:
-        patch.setattr(streams, "STREAM_SECONDS", 0)
-        assert asyncio.run(heard()) == 0
-    assert asyncio.run(heard()) == 2
-    assert here.take("ada")
-
-
-async def _all(events: AsyncIterator[str]) -> list[str]:
-    return [event async for event in events]
-
-
-def test_a_person_has_so_many_streams_and_all_together_have(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """Also if many requests are handled at once, and the streams begin later."""
-    here = Streams()
-    with ThreadPoolExecutor(20) as pool:
-        places = [one for one in pool.map(here.take, ["ada"] * 60) if one]
-
-    assert len(places) == streams.MOST_OF_ONE
-    monkeypatch.setattr(streams, "MOST", streams.MOST_OF_ONE + 1)
-    assert here.take("bo")
-    assert not here.take("cy")
-
-    async def end(place: Place) -> None:
-        events = here.events(place, lambda: Update("x", False))
-        await anext(events)
-        await events.aclose()  # type: ignore[attr-defined]
-
-    asyncio.run(end(places[0]))
-    assert here.take("ada")
-
-
-def test_a_place_whose_stream_never_began_is_free_again(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    here = Streams()
-    monkeypatch.setattr(streams, "MOST", 1)
-    monkeypatch.setattr(streams, "STREAM_SECONDS", -streams.LEFT_SECONDS)
-
-    assert here.take("ada")
-    assert here.take("ada")
+    assert every
+    assert int(every[1]) > 60
 
 
 # ---------------------------------------------------------------------- edits

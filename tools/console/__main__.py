@@ -91,7 +91,6 @@ def served(logins: Logins | dict[str, Logins]) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        app.stop()
         server.should_exit = True
         thread.join()
         listener.close()

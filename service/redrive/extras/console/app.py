@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from types import FrameType
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -135,7 +134,6 @@ def application(
         access,
         requests,
         sign_ins,
-        stop=here.streams.end,
         trace=tracing and tracing.answered,
     )
 
@@ -351,14 +349,6 @@ HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
 # ---------------------------------------------------------------------- the server
 
 
-class _Server(uvicorn.Server):
-    """A server that ends event streams first, because shutdown waits for them."""
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        cast("Guard", self.config.app).stop()
-        super().handle_exit(sig, frame)
-
-
 def run(app: Guard, listener: socket.socket) -> None:
     """Serve until SIGTERM or Ctrl-C; finish the requests in flight."""
     config = uvicorn.Config(
@@ -374,4 +364,4 @@ def run(app: Guard, listener: socket.socket) -> None:
         timeout_graceful_shutdown=STOP_SECONDS,
         timeout_keep_alive=10,
     )
-    _Server(config).run(sockets=[listener])
+    uvicorn.Server(config).run(sockets=[listener])

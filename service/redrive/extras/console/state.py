@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -22,7 +22,6 @@ from redrive.extras.console.security.access import (
     is_own_site,
 )
 from redrive.extras.console.security.logins import Logins
-from redrive.extras.console.streams import Streams
 from redrive.handlers import Handlers
 from redrive.rules.rows import Row
 from redrive.verbs.query import Query
@@ -60,7 +59,6 @@ class Console:
     templates: Environment
     handlers: Handlers | None = None
     links: Links = NO_LINKS
-    streams: Streams = field(default_factory=Streams)
     cells: Sequence[str] = ()
     cell: str | None = None
 
@@ -103,14 +101,9 @@ class Console:
         **values: Any,
     ) -> HTMLResponse:
         """Render a template as an HTML response."""
-        return HTMLResponse(self.part(template, request, user, **values), status)
-
-    def part(
-        self, template: str, request: Request, user: Principal | None, **values: Any
-    ) -> str:
-        """Render a template: a page, or a part of one."""
         shared = self._of_every_page(request, user)
-        return self.templates.get_template(template).render(values | shared)
+        text = self.templates.get_template(template).render(values | shared)
+        return HTMLResponse(text, status)
 
     def _of_every_page(self, request: Request, user: Principal | None) -> Row:
         """Return the values that the base template needs."""

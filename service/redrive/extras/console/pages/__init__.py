@@ -1,1 +1,1 @@
-"""Routes of the console: pages, forms, event streams and the JSON API."""
+"""Routes of the console: pages, forms and the JSON API."""

@@ -1,24 +1,21 @@
-"""Pages of campaigns, and the stream that updates the progress of one."""
+"""Pages of campaigns. The page of one that goes on asks for itself again."""
 
-from functools import partial
+import math
+import time
 
-import psycopg
 from fastapi import APIRouter
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup, escape
 
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import store as campaigns
 from redrive.dead_letters.campaigns.pace import CANARIES, GOING, State, again, pace
 from redrive.dead_letters.campaigns.terms import Terms
-from redrive.errors import SchemaError
 from redrive.extras.console.pages.forms.changes import change_of
 from redrive.extras.console.pages.listing import PAGE
 from redrive.extras.console.pages.sections.privileges import readable
 from redrive.extras.console.pages.time_series.outcome import outcome
-from redrive.extras.console.security.access import Principal
-from redrive.extras.console.state import NotSignedIn, SignedIn, Visit, known, signed_in
-from redrive.extras.console.streams import Update
+from redrive.extras.console.state import SignedIn, Visit
 from redrive.jobs import destination, standing
 from redrive.rules.payloads.escape import escaped
 from redrive.rules.rows import Row
@@ -40,6 +37,10 @@ STEPS = (
 )
 """States of a campaign that nothing stops, in order."""
 UNFINISHED = GOING | {State.PAUSED, State.PLANNED}
+LOOK_SECONDS = 2
+"""How often a page asks for the progress of its campaign, at most."""
+REST = 9
+"""A page waits for at least this multiple of the time that its last read took."""
 ESTIMATE = Markup('{}<span id="command" hx-swap-oob="true"><code>{}</code></span>')
 
 
@@ -61,19 +62,21 @@ def list_campaigns(visit: SignedIn) -> Response:
 @router.get("/campaigns/{campaign}")
 def show_campaign(visit: SignedIn, campaign: int) -> Response:
     """Show a campaign: its progress, who started it and why, and its actions."""
+    began = time.monotonic()
     with visit.reading() as conn:
-        values = _values(conn, campaign, visit.user)
+        values = _values(conn, campaign)
 
+    took = time.monotonic() - began
     return visit.page(
-        "campaign.html", **values, shell=command(("campaign", "watch", str(campaign)))
+        "campaign.html",
+        **values,
+        every=max(LOOK_SECONDS, math.ceil(REST * took)),
+        shell=command(("campaign", "watch", str(campaign))),
     )
 
 
-def _values(conn: Connection, campaign: int, user: Principal) -> Row:
-    """Return the values of the part of the page that is updated.
-
-    Its figures, chart and times are read together, so that they agree.
-    """
+def _values(conn: Connection, campaign: int) -> Row:
+    """Return the figures, chart and times of a campaign, which agree."""
     found = found_in(conn, campaign)
     # The login of a viewer may not read dead letters.
     chart, marks = readable(lambda: outcome(conn, found)) or (None, ())
@@ -87,7 +90,6 @@ def _values(conn: Connection, campaign: int, user: Principal) -> Row:
 
     return {
         "campaign": found,
-        "may_change": user.may_change,
         "can": can,
         "steps": STEPS,
         "chart": chart,
@@ -96,44 +98,6 @@ def _values(conn: Connection, campaign: int, user: Principal) -> Row:
         "is_going": found["state"] in UNFINISHED or bool(found["in_flight"]),
         "fastest": pace(found["rate"], found["rates"], len(found["kinds"])),
     }
-
-
-@router.get("/campaigns/{campaign}/events")
-def stream_progress(visit: SignedIn, campaign: int) -> Response:
-    """Stream the progress of a campaign until it ends."""
-    # An unknown campaign is refused here: a stream that began cannot answer 404.
-    with visit.reading() as conn:
-        found_in(conn, campaign)
-
-    # By name: one person may have any number of sessions.
-    streams = visit.console.streams
-    place = streams.take(visit.user.actor)
-    if place is None:
-        raise Refused(429, "too many pages receive live updates; close some")
-
-    events = streams.events(place, partial(_update, visit, campaign))
-    # By default, nginx would hold the events back.
-    headers = {"x-accel-buffering": "no"}
-
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-
-
-def _update(begun: Visit, campaign: int) -> Update | None:
-    """Read the progress of a campaign, if the user still has access."""
-    request = begun.request
-    here = begun.console
-
-    # The user may have signed out, or lost the role, since the stream began.
-    try:
-        visit = signed_in(request, here, known(request, here))
-
-        with visit.reading() as conn:
-            values = _values(conn, campaign, visit.user)
-    except (NotSignedIn, Refused, SchemaError, psycopg.Error):
-        return None
-
-    html = here.part("progress.html", request, visit.user, **values)
-    return Update(html, is_last=not values["is_going"])
 
 
 @router.get("/estimate/{word}")

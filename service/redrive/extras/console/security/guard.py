@@ -88,21 +88,18 @@ class Guard:
         access: ways to sign in. Requests through its proxy have no limit. If nobody
             signs in, only names of this machine are allowed as the host: another site
             could otherwise reach it by a name of its own.
-        stop: function that ends all streams.
         trace: function called after each response: method, page, status, seconds.
     """
 
-    def __init__(  # noqa: PLR0913 # what stands around one application
+    def __init__(  # what stands around one application
         self,
         app: App,
         access: Access,
         requests: Histogram,
         sign_ins: Counter,
         *,
-        stop: Callable[[], None] = lambda: None,
         trace: Callable[[str, str, int, float], None] | None = None,
     ) -> None:
-        self.stop = stop
         self._app = app
         self._access = access
         self._requests = requests

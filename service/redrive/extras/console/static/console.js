@@ -99,34 +99,7 @@ for (const button of document.querySelectorAll("button.copy")) {
   });
 }
 
-// ---- live updates of a part of the page, until the stream ends
-
-for (const live of document.querySelectorAll("[data-events]")) {
-  const source = new EventSource(live.dataset.events);
-  let news = null;
-  source.addEventListener("news", (event) => {
-    news = event.data;
-    renew();
-  });
-
-  function renew() {
-    const old = [...live.querySelectorAll("[data-chart]")].map((figure) => CHARTS.get(figure));
-    if (old.some((chart) => chart.begin !== null)) return setTimeout(renew, 500); // a span is being chosen
-    const focus = live.contains(document.activeElement) ? document.activeElement : null;
-    const at = focus?.getAttribute("href");
-    live.innerHTML = news;
-    tell(live);
-    tellCharts(live);
-    [...live.querySelectorAll("[data-chart]")].forEach((figure, n) => new Chart(figure).resume(old[n], focus));
-    if (at) live.querySelector(`a[href="${CSS.escape(at)}"]`)?.focus(); // keep the keyboard focus
-  }
-  source.addEventListener("end", () => source.close());
-  addEventListener("pagehide", () => source.close());
-}
-
 // ---- charts: values at the pointer or by arrow keys, and zoom by dragging or Enter. The table has the values.
-
-const CHARTS = new WeakMap(); // by their figures
 
 function address(from, to) {
   const there = new URL(location);
@@ -142,8 +115,6 @@ function short(instant) {
 
 class Chart {
   constructor(figure) {
-    CHARTS.set(figure, this);
-    this.values = figure.querySelector("details");
     this.readout = figure.querySelector(".readout");
     this.stage = figure.querySelector(".stage");
     this.cursor = figure.querySelector(".cursor");
@@ -165,14 +136,6 @@ class Chart {
     stage.addEventListener("pointerdown", (event) => this.grasp(event));
     stage.addEventListener("pointerup", () => this.zoom());
     stage.addEventListener("pointercancel", () => this.clear());
-  }
-
-  // take the place of a chart that an update has removed
-  resume(old, focus) {
-    if (!old) return;
-    this.values.open = old.values.open;
-    if (focus === old.stage) this.stage.focus({ preventScroll: true });
-    if (old.at !== null) this.show(Math.min(old.at, this.rows.length - 1));
   }
 
   place(event) {
