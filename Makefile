@@ -28,7 +28,7 @@ $(STAMP): requirements/dev.txt tests/chart/requirements.txt pyproject.toml tools
 	@touch $@
 
 .PHONY: demo
-demo: build/demo/.redrive ## play an incident in a shop to its end, on a Postgres of its own; ARGS=--observe shows the page
+demo: build/demo/.redrive ## play an incident in a shop to its end, on a Postgres of its own
 	@build/demo/bin/redrive demo --once $(ARGS)
 
 .PHONY: incident
@@ -151,8 +151,8 @@ replay-test: install ## replay 36 seeded bugs: the same line, and a test that fa
 	REDRIVE_TEST_BUGS=all $(BIN)/pytest -n 0 tests/replay $(ARGS)
 
 .PHONY: scenario
-scenario: install programs ## an incident from poison to page to redrive, told as it goes; the demo that pages; a random day of alerts
-	$(BIN)/pytest -s -m scenario trials/scenario tests/demo tests/alerts $(ARGS)
+scenario: install programs ## an incident from poison to page to redrive, told as it goes; a random day of alerts
+	$(BIN)/pytest -s -m scenario trials/scenario tests/alerts $(ARGS)
 
 .PHONY: alerts-replay
 alerts-replay: install programs ## 30 random days against the alert rules: pages missed and without cause; a quarter of an hour

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from redrive.extras.demo import monitoring
 from tests.programs import missing
+from tools.alerts import monitoring
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "alerts" / "redrive.rules.yaml"

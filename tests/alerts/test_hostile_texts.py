@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import Request, urlopen
 
-from redrive.extras.demo.monitoring import Monitoring
-from redrive.extras.demo.pager import KEY, Pager
 from tests.flow.harness import wait_for
+from tools.alerts.monitoring import Monitoring
+from tools.alerts.pager import KEY, Pager
 
 from .test_pagerduty import answers, running
 

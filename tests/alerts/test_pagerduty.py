@@ -20,9 +20,9 @@ import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from redrive.extras.demo.monitoring import PACKAGES, Monitoring, shortened
-from redrive.extras.demo.pager import KEY, Pager
 from tests.flow.harness import wait_for
+from tools.alerts.monitoring import PACKAGES, Monitoring, shortened
+from tools.alerts.pager import KEY, Pager
 
 from .conftest import RULES
 

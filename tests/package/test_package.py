@@ -43,14 +43,11 @@ def ours() -> dict[str, bytes]:
         for place, _, names in os.walk(service / "redrive", followlinks=True)
         for name in names
     )
-    files = {
+    return {
         str(path.relative_to(service)): path.read_bytes()
         for path in found
         if "__pycache__" not in path.parts
     }
-    for path in (ROOT / "alerts").iterdir():
-        files[f"redrive/extras/demo/alerts/{path.name}"] = path.read_bytes()
-    return files
 
 
 def metadata(wheel: Path) -> Message:

@@ -22,10 +22,10 @@ from typing import Any
 
 import yaml
 
-from redrive.extras.demo.monitoring import find
 from tools.alerts.day import MINUTE, SLOT, STEPS, Day, Trouble
 from tools.alerts.days import drawn, world
 from tools.alerts.engine import STEP, TICKETS, Alert, fired
+from tools.alerts.monitoring import find
 from tools.generated import ROOT
 
 RULES = ROOT / "alerts" / "redrive.rules.yaml"

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from redrive.database.embedded import free_port
-from redrive.extras.demo.monitoring import PACKAGES, Monitoring
-from redrive.extras.demo.pager import Pager
 from tests.alerts.test_pagerduty import running
 from tests.flow.harness import ROOT, Workers, wait_for, workers_on
 from tests.postgres import Database
+from tools.alerts.monitoring import PACKAGES, Monitoring
+from tools.alerts.pager import Pager
 
 pytestmark = [pytest.mark.scenario, pytest.mark.slow]
 

@@ -26,31 +26,25 @@ NO_DEMO = (
 
 @click.group(invoke_without_command=True)
 @click.option("--once", is_flag=True, help="Play the whole story unattended, then end.")
-@click.option(
-    "--observe",
-    is_flag=True,
-    help="Run Prometheus and Alertmanager with the shipped alerts, and show the page that"
-    " PagerDuty gets.",
-)
 @click.pass_context
-def demo(ctx: click.Context, once: bool, observe: bool) -> None:
+def demo(ctx: click.Context, once: bool) -> None:
     """Run a shop with an incident: see it break, fix it, redrive.
 
     \b
-    redrive demo --observe
+    redrive demo
 
     The demo runs on this machine, with its own Postgres, mail server and worker. It
     needs no settings and leaves nothing behind.
     """
     if ctx.invoked_subcommand is None:
-        ctx.exit(_run(once=once, observe=observe))
+        ctx.exit(_run(once=once))
 
 
-def _run(*, once: bool, observe: bool) -> int:
+def _run(*, once: bool) -> int:
     from redrive.extras.demo.home import open_home  # noqa: PLC0415 # it brings the embedded Postgres
 
     with open_home(None) as home:
-        was_stopped = _play(home, once=once, observe=observe)
+        was_stopped = _play(home, once=once)
 
     with contextlib.suppress(OSError):  # the terminal may be gone
         click.echo("\nThe demo has ended; nothing is left of it.")
@@ -58,7 +52,7 @@ def _run(*, once: bool, observe: bool) -> int:
     return 1 if once and was_stopped else 0
 
 
-def _play(home: Path, *, once: bool, observe: bool) -> bool:
+def _play(home: Path, *, once: bool) -> bool:
     """Tell the story; return True if it was stopped."""
     from redrive.extras.demo import story  # noqa: PLC0415 # it brings the embedded Postgres
     from redrive.extras.demo.stage import Stage, Stopped  # noqa: PLC0415 # as above
@@ -67,7 +61,7 @@ def _play(home: Path, *, once: bool, observe: bool) -> bool:
     stage.listen_for_the_end()
 
     try:
-        story.begin(stage, observe=observe, console=not once)
+        story.begin(stage, console=not once)
         if once:
             story.play(stage)
         else:

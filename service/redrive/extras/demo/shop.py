@@ -161,15 +161,6 @@ def turned(conn: Connection, name: str, actual: str) -> None:
     )
 
 
-def set_objective(conn: Connection, dead_letters: int) -> None:
-    """Set the number of dead payments in five minutes that triggers a page."""
-    conn.execute(
-        "select redrive.set_objective_v1("
-        "'payments', 'dlq_added_5m', %s, 'redrive demo', 'each one is money')",
-        (dead_letters,),
-    )
-
-
 def is_busy(conn: Connection) -> bool:
     """Return True if any job has not ended."""
     return _exists(conn, "from redrive.jobs")
@@ -207,11 +198,6 @@ def dead(conn: Connection, kind: str, error_class: str) -> list[Dead]:
         kind,
         error_class,
     )
-
-
-def last_campaign(conn: Connection) -> int:
-    """Return the number of the latest campaign; the next campaigns count from it."""
-    return int(value(conn, "select coalesce(max(id), 0) from redrive.campaigns"))
 
 
 def has_healed(conn: Connection, version: str) -> bool:

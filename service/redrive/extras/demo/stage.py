@@ -1,9 +1,5 @@
-"""Stage of a demo: Postgres, mail server, worker, console, monitoring and switches.
+"""Stage of a demo: Postgres, mail server, worker, console and switches."""
 
-Prometheus and Alertmanager start on demand.
-"""
-
-import contextlib
 import os
 import socket
 import subprocess
@@ -23,9 +19,7 @@ from redrive.database.schema.migrate import migrate
 from redrive.errors import RedriveError
 from redrive.extras.demo import shop
 from redrive.extras.demo.home import keep_password
-from redrive.extras.demo.monitoring import Monitoring
-from redrive.extras.demo.pager import Pager
-from redrive.extras.demo.processes import START_SECONDS, Processes
+from redrive.extras.demo.processes import Processes
 from redrive.extras.demo.servers import (
     TRIES,
     is_free,
@@ -40,7 +34,7 @@ from redrive.settings import PREFIX, Settings
 
 PYTHON = (sys.executable, "-m")
 TICK = 0.1
-PROCESSES = ("prometheus", "alertmanager", "exporter", "console", "worker", "mail")
+PROCESSES = ("console", "worker", "mail")
 """The processes besides Postgres, in the order in which they stop."""
 
 
@@ -66,9 +60,7 @@ class Stage:
         self._password = keep_password(home)
         self._postgres = EmbeddedPostgres(home, password=self._password)
 
-        self.monitoring: Monitoring | None = None
         self.console: str | None = None
-        self._serving = contextlib.ExitStack()
         self._conn: Connection | None = None
         self._processes = Processes(home)
         self._actual = {"release": "1.0", "mail": "up"}
@@ -163,33 +155,6 @@ class Stage:
         self._run("console", *PYTHON, "redrive", "console", *options)
         self.console = f"http://127.0.0.1:{port}"
 
-    def start_monitoring(self) -> Monitoring:
-        """Start Prometheus, Alertmanager (both must be installed) and an exporter."""
-        exporter = free_port()
-        options = ("--http-port", str(exporter))
-        self._run("exporter", *PYTHON, "redrive", "exporter", *options)
-
-        pager = Pager()
-        self._serving.enter_context(pager.serve())
-
-        home = self.home / "monitoring"
-        home.mkdir()
-        targets = [f"127.0.0.1:{port}" for port in (exporter, self.metrics_port)]
-        watch = Monitoring(home, pager, targets, console=self.console)
-        self.monitoring = watch
-        watch.write_configuration()
-
-        for name, command in watch.commands().items():
-            self._run(name, *command)
-
-        # Rules come last. With divided durations, the time before the first scrape
-        # counts as minutes without data, and would page.
-        self.wait("Prometheus scrapes", watch.is_watching, START_SECONDS)
-        watch.write_rules()
-        watch.reload()
-
-        return watch
-
     def stop(self) -> None:
         """Stop all processes; the home decides which files to keep."""
         if self._conn is not None:
@@ -198,7 +163,6 @@ class Stage:
         for name in PROCESSES:
             self._processes.stop(name)
 
-        self._serving.close()
         stop_postgres(self._postgres)
 
     # ------------------------------------------------------------------ while it runs

@@ -15,8 +15,6 @@ import click
 
 from redrive.errors import RedriveError
 from redrive.extras.demo import shop
-from redrive.extras.demo.monitoring import PACKAGES, find
-from redrive.extras.demo.pager import as_shown
 from redrive.extras.demo.stage import TICK, Stage
 from redrive.jobs import failing
 
@@ -25,10 +23,6 @@ BEFORE_OUTAGE = 175
 
 ORDERS_PER_SECOND, ORDERS_AT_ONCE = 100, 5
 DRAIN_SECONDS = 120.0
-ALERT_SECONDS = 60.0
-OBJECTIVE = 3
-"""Number of dead payments in five minutes that triggers a page."""
-
 WIDTH = "100"
 FIXED = "release 1.1 reads decimal commas"
 ALL_IS_WELL = (
@@ -67,11 +61,10 @@ class Chapter:
 # ---------------------------------------------------------------------- the incident
 
 
-def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None:
+def begin(stage: Stage, *, console: bool) -> None:
     """Start the stage and place the orders, until the incident's dead letters exist.
 
-    With `console` the stage can be viewed in a browser. With `observe` Prometheus and
-    Alertmanager watch it and send a page; if they are missing, a message says so.
+    With `console` the stage can be viewed in a browser.
     """
     click.echo(
         "A shop books payments and mails receipts. Its Postgres, mail server and worker"
@@ -79,20 +72,7 @@ def begin(stage: Stage, *, observe: bool = False, console: bool = False) -> None
     )
     say = _clock()
     _bring_up(stage, say, console=console)
-
-    if observe:
-        _observe(stage, say)
-
     _arrive(stage, say)
-    if watch := stage.monitoring:
-        with _busy("waiting for the alert"):
-            stage.wait(
-                "the page",
-                lambda: watch.pager.sent("trigger", "payments"),
-                ALERT_SECONDS,
-            )
-
-        _show_pages(stage)
 
 
 def _bring_up(stage: Stage, say: Say, *, console: bool) -> None:
@@ -109,38 +89,6 @@ def _bring_up(stage: Stage, say: Say, *, console: bool) -> None:
     say(f"mail server and worker are up; {_metrics(stage)}")
     if stage.console:
         say(f"look at it in a browser: {stage.console}")
-
-
-def _observe(stage: Stage, say: Say) -> None:
-    if absent := _absent():
-        say(f"no alerts: {absent}; the figures are on {_metrics(stage)}")
-        return
-
-    shop.set_objective(stage.conn, OBJECTIVE)
-    with _busy("starting Prometheus and Alertmanager"):
-        watch = stage.start_monitoring()
-        stage.wait(
-            "Prometheus knows the payments",
-            lambda: watch.growth("payments") == [0.0],
-            ALERT_SECONDS,
-        )
-
-    alertmanager = f"Alertmanager on http://127.0.0.1:{watch.alertmanager}"
-    say(f"Prometheus is on http://127.0.0.1:{watch.prometheus}, {alertmanager}")
-    pace = f"{watch.faster} times faster: a minute takes a second"
-    say(f"they watch with the shipped rules and routes, {pace}")
-
-
-def _absent() -> str:
-    """Name the missing monitoring programs and their packages; empty if none."""
-    missing = [program for program in PACKAGES if not find(program)]
-    if not missing:
-        return ""
-
-    names = " and ".join(missing)
-    packages = " ".join(PACKAGES[program] for program in missing)
-
-    return f"{names} not found (Debian: apt-get install {packages})"
 
 
 def _arrive(stage: Stage, say: Say) -> None:
@@ -200,58 +148,33 @@ def _place(stage: Stage, lines: list[dict[str, str]]) -> int:
 
 
 def chapters(stage: Stage) -> list[Chapter]:
-    """Return the chapters with this database's ids; skip chapters without commands."""
-    is_held_up = shop.waiting(stage.conn) > 0
-    found = [
+    """Return the chapters with the ids of the incident's dead letters."""
+    job, group, amount = shop.dead(stage.conn, "payment.book", "IndexError")[0]
+    hopeless = [
+        _dismiss(stage, "receipt.deliver", "ValidationError", why="sent by post"),
+        _dismiss(stage, "payment.book", "GiveUp", why="withdrawn by the shop"),
+    ]
+
+    return [
         Chapter(
             "The mail server is down: its receipts fail and are retried, and none has"
             " died; when it is back, they are sent",
-            [*_OUTAGE, "redrive demo mail up"] if is_held_up else [],
+            [*_OUTAGE, "redrive demo mail up"],
         ),
-        *_bug(stage),
+        _see(job, group),
+        _edit(job, str(amount)),
+        _redrive_too_early(group),
+        _deploy(),
+        _free_from_quarantine(group),
         Chapter(
             "The rest cannot be repaired: no mail address, and a payment in gold",
-            [
-                *_dismiss(
-                    stage,
-                    kind="receipt.deliver",
-                    error_class="ValidationError",
-                    why="sent by post",
-                ),
-                *_dismiss(
-                    stage,
-                    kind="payment.book",
-                    error_class="GiveUp",
-                    why="withdrawn by the shop",
-                ),
-            ],
+            hopeless,
             drains=True,
         ),
         Chapter(
             "Check: the ledger agrees with the bank; the audit log has every change",
             ["redrive breaker ls", "redrive demo ledger", "redrive audit ls"],
         ),
-    ]
-    return [chapter for chapter in found if chapter.commands]
-
-
-def _bug(stage: Stage) -> list[Chapter]:
-    """Return the chapters about the bug of release 1.0; none if it is repaired."""
-    crashed = shop.dead(stage.conn, "payment.book", "IndexError")
-    if not crashed:
-        return []
-
-    job, group, amount = crashed[0]
-
-    # The redrive of the edited job is the first campaign after this one.
-    campaign = shop.last_campaign(stage.conn)
-
-    return [
-        _see(job, group),
-        _edit(job, str(amount)),
-        _redrive_too_early(group, campaign + 2),
-        _deploy(campaign + 3),
-        _free_from_quarantine(group),
     ]
 
 
@@ -278,19 +201,20 @@ def _edit(job: int, amount: str) -> Chapter:
     return Chapter(title, commands)
 
 
-def _redrive_too_early(group: str, campaign: int) -> Chapter:
+def _redrive_too_early(group: str) -> Chapter:
     title = "Redrive before the fix: three canaries die again, and the others stay"
+    # The redrive of the edited job is campaign 1.
     commands = [
         f"redrive campaign plan --group {group}",
-        f"redrive campaign start {campaign} --why 'perhaps it has passed' --yes",
-        f"redrive campaign watch {campaign}",
+        "redrive campaign start 2 --why 'perhaps it has passed' --yes",
+        "redrive campaign watch 2",
     ]
     return Chapter(title, commands, aborts=True)
 
 
-def _deploy(campaign: int) -> Chapter:
+def _deploy() -> Chapter:
     title = "Release 1.1 can read 1249,50, and redrives the payments that died of it"
-    commands = ["redrive demo fix decimal-commas", f"redrive campaign watch {campaign}"]
+    commands = ["redrive demo fix decimal-commas", "redrive campaign watch 3"]
     return Chapter(title, commands)
 
 
@@ -300,14 +224,11 @@ def _free_from_quarantine(group: str) -> Chapter:
     return Chapter(title, [f"redrive dlq redrive {options}"])
 
 
-def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> list[str]:
-    """Return the command that dismisses hopeless dead letters; empty if none."""
+def _dismiss(stage: Stage, kind: str, error_class: str, why: str) -> str:
+    """Return the command that dismisses hopeless dead letters."""
     found = shop.dead(stage.conn, kind, error_class)
-    if not found:
-        return []
-
     jobs = " ".join(str(dead.job) for dead in found)
-    return [f"redrive dlq dismiss {jobs} --why '{why}'"]
+    return f"redrive dlq dismiss {jobs} --why '{why}'"
 
 
 # ---------------------------------------------------------------- typed by the user
@@ -342,7 +263,6 @@ def stay(stage: Stage) -> None:
                 click.secho(ALL_IS_WELL, fg="green")
 
             was_well = status.is_well
-            _show_pages(stage)
             stage.pause(1.0)
 
 
@@ -357,8 +277,6 @@ def _progress(stage: Stage, status: shop.Status) -> str:
 
 def _what_died(stage: Stage) -> str:
     status = shop.status(stage.conn)
-    if not status.dead:
-        return "No dead letter is open."
     return f"{status.dead} jobs are dead letters now, for {status.causes} causes."
 
 
@@ -381,12 +299,6 @@ def play(stage: Stage) -> None:
         _play(stage, chapter)
 
     _check(shop.status(stage.conn))
-    if watch := stage.monitoring:
-        stage.wait(
-            "the page is resolved", lambda: not watch.pager.unresolved(), ALERT_SECONDS
-        )
-        _show_pages(stage)
-
     click.secho(f"\n{ALL_IS_WELL}", fg="green")
 
 
@@ -408,8 +320,6 @@ def _play(stage: Stage, chapter: Chapter) -> None:
         stage.wait(
             "the redriven jobs end", lambda: not shop.is_busy(stage.conn), DRAIN_SECONDS
         )
-
-    _show_pages(stage)
 
 
 def _type(stage: Stage, command: str, code: int) -> None:
@@ -437,22 +347,6 @@ def _type(stage: Stage, command: str, code: int) -> None:
 
 
 # ---------------------------------------------------------------------- how it looks
-
-
-def _show_pages(stage: Stage) -> None:
-    """Print the PagerDuty events since the last call."""
-    if not stage.monitoring:
-        return
-
-    for event in stage.monitoring.pager.news():
-        if event["event_action"] == "trigger":
-            click.secho("\nPagerDuty rings", fg="red", bold=True)
-        else:
-            click.secho("\nPagerDuty: resolved", fg="green", bold=True)
-
-        for name, text in as_shown(event):
-            label = click.style(f"{name:9}", dim=True)
-            click.echo(f"  {label}  {text}")
 
 
 def _clock() -> Say:

@@ -41,7 +41,6 @@ class Pager:
         self.changed = threading.Condition()
         self.events: list[Row] = []
         self.tickets: list[Row] = []
-        self._read = 0
 
         self._server = ThreadingHTTPServer(
             ("127.0.0.1", 0), partial(_Handler, self._take)
@@ -81,12 +80,6 @@ class Pager:
             if event["event_action"] == action and queue in event["payload"]["summary"]
         ]
 
-    def news(self) -> list[Row]:
-        """Return the events since the last call."""
-        news = self.events[self._read :]
-        self._read += len(news)
-        return news
-
     def unresolved(self) -> set[str]:
         """Return the keys of incidents that were opened and not closed."""
         return self._keys("trigger") - self._keys("resolve")
@@ -97,24 +90,3 @@ class Pager:
             for event in self.events
             if event["event_action"] == action
         }
-
-
-def as_shown(event: Row) -> list[tuple[str, str]]:
-    """Return the fields of an event as a phone shows a page, or the ended incident."""
-    payload = event["payload"]
-    summary = ("summary", payload["summary"])
-    key = ("dedup key", event["dedup_key"])
-    if event["event_action"] == "resolve":
-        return [summary, key]
-
-    firing = payload["custom_details"]["firing"]
-    given = event.get("links", ())
-    links = [(link["text"].lower(), link["href"]) for link in given]
-
-    return [
-        summary,
-        ("severity", payload["severity"]),
-        ("details", firing.strip()),
-        *links,
-        key,
-    ]

@@ -9,17 +9,16 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 from redrive.database.embedded import free_port
-from redrive.extras.demo.pager import KEY, Pager
+from tools.alerts.pager import KEY, Pager
 
 PACKAGES = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}
 """Program -> the Debian package that contains it."""
 
-PACKAGED = Path(__file__).parent / "alerts"
-ALERTS = PACKAGED if PACKAGED.exists() else Path(__file__).parents[4] / "alerts"
-"""The shipped rules and routes: a wheel has a copy beside this file, a checkout has them at its top."""
+ALERTS = Path(__file__).parents[2] / "alerts"
+"""The shipped rules and routes."""
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 DURATION = re.compile(
@@ -49,15 +48,14 @@ def shortened(text: str, faster: int) -> str:
 class Monitoring:
     """Prometheus and Alertmanager, with all their files in `home`.
 
-    `targets`: scraped every second. `pager`: receives pages and tickets, with links to
-    `console`. `prometheus`, `alertmanager`: ports on loopback.
+    `targets`: scraped every second. `pager`: receives pages and tickets. `prometheus`,
+    `alertmanager`: ports on loopback.
     """
 
     home: Path
     pager: Pager
     targets: list[str]
     faster: int = 60
-    console: str | None = None
     prometheus: int = field(default_factory=free_port)
     alertmanager: int = field(default_factory=free_port)
 
@@ -84,32 +82,13 @@ class Monitoring:
                 f"--storage.tsdb.path={self.home}/prometheus",
                 f"--web.listen-address=127.0.0.1:{self.prometheus}",
                 "--rules.alert.resend-delay=1s",
-                "--web.enable-lifecycle",
             ],
         }
 
     def write_rules(self) -> None:
-        """Write the rules; call `reload` if Prometheus is running."""
+        """Write the rules."""
         text = (ALERTS / "redrive.rules.yaml").read_text()
-        if self.console:
-            text = text.replace("https://redrive.example", self.console)
         (self.home / "rules.yaml").write_text(shortened(text, self.faster))
-
-    def reload(self) -> None:
-        """Make Prometheus read its configuration again.
-
-        Raises:
-            OSError: it does not answer, or refuses the configuration.
-        """
-        with urlopen(
-            Request(f"http://127.0.0.1:{self.prometheus}/-/reload", method="POST"),
-            timeout=10,
-        ):
-            pass
-
-    def is_watching(self) -> bool:
-        """Return True if every target was scraped."""
-        return self._query("sum(up)") == [len(self.targets)]
 
     def growth(self, queue: str) -> list[float]:
         """Return the recorded growth of a queue's dead letters; empty at first."""
@@ -144,7 +123,7 @@ class Monitoring:
         labels = {"cluster": "demo", "namespace": "shop"}
         return {
             "global": {"scrape_interval": "1s"},
-            "rule_files": ["rules*.yaml"],
+            "rule_files": ["rules.yaml"],
             "alerting": {
                 "alertmanagers": [
                     {
