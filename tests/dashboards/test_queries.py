@@ -138,10 +138,14 @@ def incident(stage: Rehearsal, database: Database) -> None:
     stage.wrong("mail-provider", so=False)
     work(3, poisoned=True)
     wait_for(lambda: open_dead_letters() >= 15)
-    which = ("--queue", "billing", "--limit", "13")
-    command(
-        "dlq", "redrive", *which, "--why", "the fix is out", "--actor", "ada", "--yes"
+    which, why = ("--queue", "billing"), ("--why", "the fix is out", "--actor", "ada")
+    command("dlq", "redrive", *which, "--limit", "1", *why, "--yes")
+    wait_for(
+        lambda: stage.prometheus.now(
+            'sum(redrive_redrive_outcomes_total{outcome="succeeded"}) >= 1'
+        )
     )
+    command("dlq", "redrive", *which, "--limit", "12", *why, "--yes")
     command("purge", "--every", "1h", "--yes")
     os.kill(children(stage.processes["worker-1"].pid)[0], signal.SIGKILL)
     database.rows(
