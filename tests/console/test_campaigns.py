@@ -13,7 +13,6 @@ from redrive.dead_letters.campaigns.drive import drive_all
 from redrive.dead_letters.campaigns.store import plan
 from redrive.dead_letters.filter import Filter
 from redrive.extras.console.app import application
-from redrive.extras.console.pages import campaigns
 from redrive.extras.console.security.access import Role
 from redrive.extras.console.security.logins import Logins
 from redrive.handlers import Handlers
@@ -305,19 +304,6 @@ def test_a_page_asks_for_its_progress_until_the_campaign_is_over(
 
     assert 'hx-get="/campaigns/1" hx-trigger="every 2s"' in going
     assert "hx-get" not in over
-
-
-def test_a_page_asks_less_often_if_its_figures_take_long(
-    site: Site, olaf: TestClient, monkeypatch: pytest.MonkeyPatch
-):
-    make_dead_letter(site.database.conn)
-    act(olaf, "/change/redrive?group=f1", why="x")
-    monkeypatch.setattr(campaigns, "REST", 10**9)
-
-    every = re.search(r'hx-trigger="every (\d+)s"', olaf.get("/campaigns/1").text)
-
-    assert every
-    assert int(every[1]) > 60
 
 
 # ---------------------------------------------------------------------- edits

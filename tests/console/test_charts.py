@@ -1,6 +1,5 @@
 """Charts: their spans, their SVG and tables, and the changes on their time axes."""
 
-import html
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -576,40 +575,6 @@ def test_a_viewer_sees_curves_but_no_failures(site: Site):
         page = vera.get(path)
         assert page.status_code == 200, path
         assert "ValueError" not in page.text
-
-
-def test_a_campaign_draws_its_outcome(site: Site, olaf: TestClient):
-    conn = site.database.conn
-    made = make_dead_letters(conn, 4)
-    number = plan(conn, Filter(ids=tuple(made)), actor="ada").plan
-    assert number
-    assert "Outcome by the time" not in olaf.get(f"/campaigns/{number}").text
-    conn.execute(
-        "update redrive.campaigns set state = 'done', started_at = now() - interval '9 min',"
-        " ended_at = now() - interval '3 min', redriven = 4 where id = %s",
-        (number,),
-    )
-    conn.execute(
-        "update redrive.dead_letters set campaign = %s, settled_at = now() - interval '5 min',"
-        " state = 'resolved', outcome = case when id = %s then 'dead_again' else 'succeeded' end",
-        (number, made[0]),
-    )
-
-    page = html.unescape(olaf.get(f"/campaigns/{number}").text)
-
-    assert "Outcome by the time of the redrive: 3 succeeded, 1 dead again" in page
-
-
-def test_a_campaign_of_a_clock_that_is_ahead_is_drawn(site: Site, olaf: TestClient):
-    conn = site.database.conn
-    number = plan(conn, Filter(ids=tuple(make_dead_letters(conn, 1))), actor="ada").plan
-    conn.execute(
-        "update redrive.campaigns set state = 'done', redriven = 1,"
-        " started_at = now() + interval '9 min' where id = %s",
-        (number,),
-    )
-
-    assert olaf.get(f"/campaigns/{number}").status_code == 200
 
 
 def test_steps_are_in_order_whatever_time_zone_wrote_them():

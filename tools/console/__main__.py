@@ -164,9 +164,9 @@ def open_page(browser: Browser, theme: Theme, size: tuple[int, int]) -> Page:
 
 
 def show(page: Page, name: str, address: str) -> None:
-    """Load a page. The one of a campaign listens for as long as it is open.
+    """Load a page. The address of a link that acts is new each time: it is followed.
 
-    The address of a link that acts is new each time, so it is followed.
+    The page of a campaign asks for itself again and again.
     """
     page.goto(address)
     if name == "act-confirm":

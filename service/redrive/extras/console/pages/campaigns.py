@@ -1,24 +1,17 @@
 """Pages of campaigns. The page of one that goes on asks for itself again."""
 
-import math
-import time
-
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup, escape
 
-from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import store as campaigns
 from redrive.dead_letters.campaigns.pace import CANARIES, GOING, State, again, pace
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.extras.console.pages.forms.changes import change_of
 from redrive.extras.console.pages.listing import PAGE
-from redrive.extras.console.pages.sections.privileges import readable
-from redrive.extras.console.pages.time_series.outcome import outcome
 from redrive.extras.console.state import SignedIn, Visit
 from redrive.jobs import destination, standing
 from redrive.rules.payloads.escape import escaped
-from redrive.rules.rows import Row
 from redrive.verbs.campaigns import ENDABLE, RESUMABLE, found_in
 from redrive.verbs.query import Query, command
 from redrive.verbs.refusal import Refused
@@ -37,10 +30,6 @@ STEPS = (
 )
 """States of a campaign that nothing stops, in order."""
 UNFINISHED = GOING | {State.PAUSED, State.PLANNED}
-LOOK_SECONDS = 2
-"""How often a page asks for the progress of its campaign, at most."""
-REST = 9
-"""A page waits for at least this multiple of the time that its last read took."""
 ESTIMATE = Markup('{}<span id="command" hx-swap-oob="true"><code>{}</code></span>')
 
 
@@ -62,24 +51,10 @@ def list_campaigns(visit: SignedIn) -> Response:
 @router.get("/campaigns/{campaign}")
 def show_campaign(visit: SignedIn, campaign: int) -> Response:
     """Show a campaign: its progress, who started it and why, and its actions."""
-    began = time.monotonic()
     with visit.reading() as conn:
-        values = _values(conn, campaign)
+        found = found_in(conn, campaign)
+        alive = standing.alive(conn)
 
-    took = time.monotonic() - began
-    return visit.page(
-        "campaign.html",
-        **values,
-        every=max(LOOK_SECONDS, math.ceil(REST * took)),
-        shell=command(("campaign", "watch", str(campaign))),
-    )
-
-
-def _values(conn: Connection, campaign: int) -> Row:
-    """Return the figures, chart and times of a campaign, which agree."""
-    found = found_in(conn, campaign)
-    # The login of a viewer may not read dead letters.
-    chart, marks = readable(lambda: outcome(conn, found)) or (None, ())
     state = found["state"]
     can = {
         "start": state == State.PLANNED,
@@ -88,16 +63,16 @@ def _values(conn: Connection, campaign: int) -> Row:
         "cancel": state in ENDABLE,
     }
 
-    return {
-        "campaign": found,
-        "can": can,
-        "steps": STEPS,
-        "chart": chart,
-        "marks": marks,
-        "alive": standing.alive(conn),
-        "is_going": found["state"] in UNFINISHED or bool(found["in_flight"]),
-        "fastest": pace(found["rate"], found["rates"], len(found["kinds"])),
-    }
+    return visit.page(
+        "campaign.html",
+        campaign=found,
+        can=can,
+        steps=STEPS,
+        alive=alive,
+        is_going=state in UNFINISHED or bool(found["in_flight"]),
+        fastest=pace(found["rate"], found["rates"], len(found["kinds"])),
+        shell=command(("campaign", "watch", str(campaign))),
+    )
 
 
 @router.get("/estimate/{word}")
