@@ -15,10 +15,9 @@ from redrive.database.connections.address import Address
 from redrive.database.embedded import NEWEST
 from redrive.errors import SettingsError
 from redrive.extras.console.app import NO_ANSWER, application
-from redrive.extras.console.command import _guarded
 from redrive.extras.console.pages import cells as pages
 from redrive.extras.console.security import logins as connections
-from redrive.extras.console.security import sessions
+from redrive.extras.console.security import sessions, ways_in
 from redrive.extras.console.security.access import COOKIE, Role
 from redrive.extras.console.security.logins import Logins
 from redrive.settings import load
@@ -293,7 +292,7 @@ def test_cells_have_logins_of_their_own(
         eu = {"name": "eu", "url": GONE, "console": {"viewer": {"url": GONE}}}
         file.write_text(json.dumps([eu, {"name": "us", "url": GONE, "console": us}]))
         given = {"databases": file, "console_tokens": tokens, **more}
-        _, logins = _guarded([load(cell=cell, **given) for cell in ("eu", "us")])
+        _, logins = ways_in.guarded([load(cell=cell, **given) for cell in ("eu", "us")])
         return list(logins)
 
     eu, us = guarded({"operator": {"url_file": "us", "role": "redrive_operator"}})

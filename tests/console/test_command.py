@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from redrive.errors import SettingsError
-from redrive.extras.console.command import _guarded
+from redrive.extras.console.security.ways_in import guarded
 from redrive.settings import load
 from tests.console.conftest import digest
 from tests.postgres import Database
@@ -31,7 +31,7 @@ def environment(**more: str) -> dict[str, str]:
 def refused(**settings: object) -> str:
     """Return the error of a console that does not start."""
     with pytest.raises(SettingsError) as error:
-        _guarded([load(**settings)])
+        guarded([load(**settings)])
     return str(error.value)
 
 

@@ -2,16 +2,16 @@
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from redrive.cli.support.options import actor_option, settings_options
 from redrive.errors import SettingsError
-from redrive.extras.console.command import proxy_of
 from redrive.observability.logs import set_up
 
 if TYPE_CHECKING:
+    from redrive.extras.console.security.access import Access
     from redrive.settings import Settings
 
 NO_SIGN_IN = (
@@ -74,15 +74,16 @@ def mcp(over_http: bool, settings: "Settings") -> None:
     server.serve_http(desk, access, listener)
 
 
-def _access(settings: "Settings") -> Any:
+def _access(settings: "Settings") -> "Access":
     """Return the console's ways to sign in that programs can use.
 
     Raises:
         SettingsError: nobody could sign in.
     """
-    from redrive.extras.console.security import access  # noqa: PLC0415 # an extra
+    from redrive.extras.console.security import access, ways_in  # noqa: PLC0415 # an extra
 
-    proxy = proxy_of(settings, access.group_roles(settings.console_groups or ""))
+    groups = access.group_roles(settings.console_groups or "")
+    proxy = ways_in.proxy_of(settings, groups)
     tokens = access.tokens_of(settings.console_tokens)
     if tokens is None and proxy is None:
         raise SettingsError(NO_SIGN_IN)
