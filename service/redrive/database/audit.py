@@ -1,10 +1,11 @@
 """Read the audit log, and verify that it is unchanged."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, LiteralString, NamedTuple
+from typing import Annotated, Any, LiteralString, NamedTuple
 
+from redrive.database.criteria import Criteria, Criterion
 from redrive.database.rows import Connection, rows
 from redrive.rules.rows import Row
 
@@ -13,26 +14,32 @@ PAGE = 1000
 STEP = 10_000
 """Lines that are verified at once."""
 
-_CHOSEN: LiteralString = """
-    (%(since)s::timestamptz is null or a.at >= %(since)s)
-    and (%(until)s::timestamptz is null or a.at < %(until)s)
-    and (%(actor)s::text is null or a.actor = %(actor)s)
-    and (%(login)s::text is null or a.db_user = %(login)s)
-    and (%(action)s::text is null or a.action = %(action)s)"""
 _FIELDS: LiteralString = (
     "a.id, a.at, a.actor, a.db_user as login, a.action, a.why, a.n, a.detail"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Criteria):
     """Filter of audit lines. A line matches if it matches every field that is set."""
 
-    since: datetime | None = None
-    until: datetime | None = None
-    actor: str | None = None
-    login: str | None = None
-    action: str | None = None
+    since: Annotated[
+        datetime | None,
+        Criterion("a.at >= %s", "At or after: an instant, or 2h for two hours ago."),
+    ] = None
+    until: Annotated[
+        datetime | None,
+        Criterion("a.at < %s", "Before: an instant, or 2h for two hours ago."),
+    ] = None
+    actor: Annotated[
+        str | None, Criterion("a.actor = %s", "Name that the user gave.")
+    ] = None
+    login: Annotated[
+        str | None, Criterion("a.db_user = %s", "Postgres login of the user.")
+    ] = None
+    action: Annotated[
+        str | None, Criterion("a.action = %s", "Action: redrive, purge, pause, ...")
+    ] = None
 
 
 def newest(
@@ -42,25 +49,26 @@ def newest(
 
     With `before`, only lines older than that one.
     """
+    conditions, parameters = chosen.where()
     query: LiteralString = (
-        f"select {_FIELDS} from redrive.audit a where {_CHOSEN}"
-        " and (%(before)s::bigint is null or a.id < %(before)s)"
-        " order by a.id desc limit %(limit)s"
+        f"select {_FIELDS} from redrive.audit a where {conditions}"
+        " and a.id < coalesce(%s, 9223372036854775807) order by a.id desc limit %s"
     )
-    return rows(conn, query, **asdict(chosen) | {"limit": limit, "before": before})
+    return rows(conn, query, *parameters, before, limit)
 
 
 def lines(conn: Connection, chosen: Choice) -> Iterator[Row]:
     """Yield all lines with their seals, oldest first, page by page."""
+    conditions, parameters = chosen.where()
     query: LiteralString = (
         f"select {_FIELDS}, encode(a.hash, 'hex') as hash from redrive.audit a"
-        f" where {_CHOSEN} and a.id > %(after)s order by a.id limit %(limit)s"
+        f" where {conditions} and a.id > %s order by a.id limit %s"
     )
-    parameters = asdict(chosen) | {"after": 0, "limit": PAGE}
+    after = 0
 
-    while page := rows(conn, query, **parameters):
+    while page := rows(conn, query, *parameters, after, PAGE):
         yield from page
-        parameters["after"] = page[-1]["id"]
+        after = page[-1]["id"]
 
 
 class Verdict(NamedTuple):

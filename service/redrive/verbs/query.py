@@ -49,9 +49,10 @@ def parse(of: type[F], query: Query, *, states: Sequence[str] = ()) -> F:
     Raises:
         Refused: a name or value is unknown; the message lists the allowed ones.
     """
-    given = {"state": list(states)} | _by_field(of.criteria(), query)
-    if ANY in given["state"]:
-        given["state"] = []
+    given: dict[str, list[Any]] = {"state": [*states]} if states else {}
+    given |= _by_field(of.criteria(), query)
+    if ANY in given.get("state", ()):
+        del given["state"]
 
     many = fields_of_many(of)
     values: dict[str, Any] = {

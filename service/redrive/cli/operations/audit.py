@@ -1,21 +1,12 @@
 """redrive audit: show and export the audit log, and verify that it is unchanged."""
 
-from datetime import datetime
-from functools import wraps
 from typing import Any
 
 import click
 
 from redrive.cli.support.exits import Exit
-from redrive.cli.support.options import (
-    Command,
-    Decorator,
-    Instant,
-    conn_options,
-    json_option,
-    pager_option,
-    with_options,
-)
+from redrive.cli.support.filters import filter_options
+from redrive.cli.support.options import conn_options, json_option, pager_option
 from redrive.cli.support.output import answer, emit, listing
 from redrive.database import audit as log
 from redrive.database.rows import Connection
@@ -37,40 +28,13 @@ class _SealType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
         return log.Seal(int(line), seal.lower())
 
 
-_OPTIONS: tuple[Decorator, ...] = (
-    click.option("--since", type=Instant(), help="At or after: an instant, or 2h ago."),
-    click.option("--until", type=Instant(), help="Before: an instant, or 2h ago."),
-    click.option("--actor", metavar="NAME", help="Name that the user gave."),
-    click.option("--login", metavar="NAME", help="Postgres login of the user."),
-    click.option("--action", metavar="NAME", help="Action: redrive, purge, pause, ..."),
-)
-
-
-def _choice_options(command: Command) -> Command:
-    """Add options that select lines; the command gets them as `chosen`."""
-
-    @wraps(command)
-    def choose(
-        *,
-        since: datetime | None,
-        until: datetime | None,
-        actor: str | None,
-        login: str | None,
-        action: str | None,
-        **others: Any,
-    ) -> object:
-        return command(chosen=log.Choice(since, until, actor, login, action), **others)
-
-    return with_options(_OPTIONS, choose)
-
-
 @click.group()
 def audit() -> None:
     """List who changed what, when and why."""
 
 
 @audit.command("ls")
-@_choice_options
+@filter_options(of=log.Choice)
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @conn_options
 @json_option
@@ -91,7 +55,7 @@ def list_lines(chosen: log.Choice, limit: int, conn: Connection) -> None:
 
 
 @audit.command()
-@_choice_options
+@filter_options(of=log.Choice)
 @conn_options
 def export(chosen: log.Choice, conn: Connection) -> None:
     """Print the log as JSON lines with their seals, oldest first.

@@ -94,7 +94,8 @@ def filter_options(
         @functools.wraps(command)
         def choose(**given: Any) -> object:
             wanted = {name: given.pop(name) for name in criteria}
-            wanted["ids"] = (*given.pop("arguments", ()), *wanted["ids"])
+            if takes_ids:
+                wanted["ids"] = (*given.pop("arguments"), *wanted["ids"])
 
             return command(chosen=of(**_values(wanted, criteria, states)), **given)
 
@@ -113,7 +114,9 @@ def _values(
         if criteria[name].choices:
             values[name] = tuple(chain.from_iterable(value))
 
-    values["state"] = _states(values["state"], states)
+    if "state" in values:
+        values["state"] = _states(values["state"], states)
+
     return values
 
 

@@ -36,9 +36,6 @@ GROUP_FILTERS = (
 )
 REVIEW_FILTERS = ("since",)
 WEEK = timedelta(days=7)
-AUDIT_TIMES = ("since", "until")
-AUDIT_TEXTS = ("actor", "login", "action")
-AUDIT_FILTERS = (*AUDIT_TIMES, *AUDIT_TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,35 +172,13 @@ def group_choice(query: Query) -> Row:
     }
 
 
-def audit_choice(query: Query) -> log.Choice:
-    """Parse the filters of the audit log.
-
-    Raises:
-        Refused: a name is unknown, or a value is invalid.
-    """
-    times: list[tuple[str, str]] = []
-    others: dict[str, str] = {}
-
-    for name, value in query:
-        text = value.strip()
-        if name in AUDIT_TIMES:
-            times.append((name, text))
-        elif name not in AUDIT_TEXTS:
-            raise no_filter(name, AUDIT_FILTERS)
-        elif text:
-            others[name] = without_nul(name, text)
-
-    period = parse(Filter, times)
-    return log.Choice(period.since, period.until, **others)
-
-
 def audit_page(visit: Visit, size: int) -> tuple[Sequence[Fields], str | None]:
     """Return a page of the audit log, and the position of the next page if any.
 
     Raises:
         Refused: a filter or the position is invalid.
     """
-    chosen = audit_choice(visit.query)
+    chosen = parse(log.Choice, visit.query)
     before = audit_place(visit.after)
 
     with visit.reading() as conn:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 
+from redrive.database import audit
 from redrive.database.criteria import Criteria, Criterion
 from redrive.database.rows import Connection
 from redrive.dead_letters import find
@@ -22,7 +23,6 @@ from redrive.extras.console.job_pages import page as page_of_jobs
 from redrive.extras.console.letter_pages import page as page_of_letters
 from redrive.extras.console.pages import cells
 from redrive.extras.console.pages.filters import (
-    AUDIT_FILTERS,
     GROUP_FILTERS,
     REVIEW_FILTERS,
     audit_page,
@@ -273,7 +273,7 @@ def list_workers(visit: SignedIn) -> Response:
     return _rows(*part(found, MOST, skip))
 
 
-@router.get("/audit", openapi_extra=described(None, *AUDIT_FILTERS, "after"))
+@router.get("/audit", openapi_extra=described(audit.Choice, "after"))
 def list_audit(visit: SignedIn) -> Response:
     """List changes and who made them, newest first."""
     return _rows(*audit_page(visit, PAGE))

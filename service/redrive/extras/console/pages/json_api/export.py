@@ -16,7 +16,7 @@ from redrive.dead_letters.find import NAMES
 from redrive.dead_letters.groups import store as groups
 from redrive.extras.console.job_pages import page as page_of_jobs
 from redrive.extras.console.letter_pages import page as page_of_letters
-from redrive.extras.console.pages.filters import audit_choice, group_choice
+from redrive.extras.console.pages.filters import group_choice
 from redrive.extras.console.pages.json_api.api import answer
 from redrive.extras.console.pages.listing import filter_of, layout
 from redrive.extras.console.pages.time_series.spans import without_span
@@ -69,7 +69,10 @@ LISTS: Mapping[str, tuple[Read, Sequence[str]]] = {
     "dead-letters": (_letters, NAMES),
     "jobs": (_jobs, COLUMNS),
     "groups": (_groups, GROUP),
-    "audit": (lambda conn, query: audit.newest(conn, audit_choice(query), MOST), LINE),
+    "audit": (
+        lambda conn, query: audit.newest(conn, parse(audit.Choice, query), MOST),
+        LINE,
+    ),
 }
 """List -> how it is read, and its columns."""
 
