@@ -206,8 +206,8 @@ def test_a_page_of_another_site_sends_nothing_through_a_proxy(
     database: Database,
 ) -> None:
     desk = Desk(Address(database.url), PLENTY)
-    proxy = Proxy(networks("127.0.0.1"), {"oncall": Role.OPERATOR})
-    app: Any = application(desk, Access(proxy=proxy))
+    proxy = Proxy(networks("127.0.0.1"))
+    app: Any = application(desk, Access(proxy=proxy, groups={"oncall": Role.OPERATOR}))
     ada = ACCEPT | {"x-forwarded-user": "ada", "x-forwarded-groups": "oncall"}
 
     with TestClient(

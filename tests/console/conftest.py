@@ -42,8 +42,12 @@ class Site:
         self.file = home / "tokens"
         self.write(TOKENS)
         self.logins = logins_of(database, stack)
-        proxy = Proxy(networks(PROXY), {"oncall": Role.OPERATOR, "staff": Role.VIEWER})
-        self.access = Access(tokens=Tokens(self.file), proxy=proxy, key="k" * 32)
+        self.access = Access(
+            tokens=Tokens(self.file),
+            proxy=Proxy(networks(PROXY)),
+            groups={"oncall": Role.OPERATOR, "staff": Role.VIEWER},
+            key="k" * 32,
+        )
         self.app: Any = application(self.access, self.logins)
 
     def write(self, tokens: dict[str, Role]) -> None:

@@ -80,9 +80,12 @@ class Door(Site):
         super().__init__(database, home, stack)
         at = {"client_id": "console", "client_secret": "quiet"} | client
         redirect = "https://console.test/sign-in/callback"
-        self.provider = Provider(Client(redirect=redirect, **at), GROUPS)
+        self.provider = Provider(Client(redirect=redirect, **at))
         self.access = Access(
-            tokens=Tokens(self.file), provider=self.provider, key="k" * 32
+            tokens=Tokens(self.file),
+            provider=self.provider,
+            groups=GROUPS,
+            key="k" * 32,
         )
         self.app = application(self.access, self.logins)
 
@@ -303,7 +306,7 @@ def test_a_session_that_was_planted_is_not_the_one_that_begins(door: Door):
 
 def test_a_role_that_is_taken_from_a_group_is_taken_from_its_sessions(door: Door):
     client, _ = door.enters("ada")
-    door.provider._roles = {"staff": Role.VIEWER}
+    door.access._groups = {"staff": Role.VIEWER}
 
     assert client.get("/").status_code == 403
 

@@ -83,7 +83,7 @@ def _access(settings: "Settings") -> "Access":
     from redrive.extras.console.security import access, ways_in  # noqa: PLC0415 # an extra
 
     groups = access.group_roles(settings.console_groups or "")
-    proxy = ways_in.proxy_of(settings, groups)
+    proxy = ways_in.proxy_of(settings)
     tokens = access.tokens_of(settings.console_tokens)
     if tokens is None and proxy is None:
         raise SettingsError(NO_SIGN_IN)
@@ -92,4 +92,4 @@ def _access(settings: "Settings") -> "Access":
         # Refuse a wrong file at the start, and not at the first request.
         tokens.read()
 
-    return access.Access(tokens=tokens, proxy=proxy)
+    return access.Access(tokens=tokens, proxy=proxy, groups=groups)

@@ -112,7 +112,7 @@ async def come_back(request: Request, here: Here) -> Response:
     # Until the sign-in is accepted below, each way out is a refusal.
     request.state.sign_in = REFUSED
     name, groups = await provider.complete(request, pending)
-    session = here.access.sign_in_by(provider, name, groups)
+    session = here.access.sign_in_by_provider(name, groups)
     request.state.sign_in = ACCEPTED
 
     answer = _begun(session, pending.get("next"))

@@ -200,11 +200,9 @@ class Proxy:
 
     Attributes:
         networks: addresses of the proxy; requests from others are not trusted.
-        groups: name of a group -> role of its members.
     """
 
     networks: Sequence[Network]
-    groups: Mapping[str, Role]
     user_header: str = "x-forwarded-user"
     groups_header: str = "x-forwarded-groups"
 
@@ -215,11 +213,6 @@ class Provider(Protocol):
     @property
     def host(self) -> str:
         """Return the name of the provider as people know it."""
-        ...
-
-    @property
-    def roles(self) -> Mapping[str, Role]:
-        """Return the roles of the provider's groups."""
         ...
 
     async def begin(self, request: Any, pending: dict[str, Any]) -> Any:
@@ -233,28 +226,21 @@ class Provider(Protocol):
         ...
 
 
-def role_of(groups: Collection[str], roles: Mapping[str, Role]) -> Role:
-    """Return the highest role of a user's groups.
-
-    Raises:
-        Refused: no group has a role.
-    """
-    found = [roles[group] for group in groups if group in roles]
-    if not found:
-        rule = "REDRIVE_CONSOLE_GROUPS assigns roles"
-        raise Refused(403, f"none of your groups has a role here; {rule}")
-    return max(found)
-
-
 class Access:
-    """All ways to sign in. If `everybody` is set, as in the demo, nobody signs in."""
+    """All ways to sign in.
 
-    def __init__(
+    Args:
+        groups: name of a group of the proxy or the provider -> role of its members.
+        everybody: the user of all requests. Nobody signs in, as in the demo.
+    """
+
+    def __init__(  # noqa: PLR0913 # all ways to sign in
         self,
         *,
         tokens: Tokens | None = None,
         proxy: Proxy | None = None,
         provider: Provider | None = None,
+        groups: Mapping[str, Role] | None = None,
         key: str | None = None,
         everybody: Principal | None = None,
     ) -> None:
@@ -262,6 +248,7 @@ class Access:
         self.proxy = proxy
         self.provider = provider
         self.everybody = everybody
+        self._groups = groups or {}
         # Without a key in the settings, sessions end with this process.
         key = key or token_urlsafe(32)
         self.act_links = ActLinks(key)
@@ -367,7 +354,7 @@ class Access:
         if self.provider is None:
             return None
 
-        role = role_of(claims["groups"], self.provider.roles)
+        role = self._role_of(claims["groups"])
         return Principal(claims["name"], role, session, method="oidc")
 
     def _proxied(
@@ -385,9 +372,21 @@ class Access:
             raise Refused(403, "the proxy's header does not hold one name")
 
         listed = _only(headers, self.proxy.groups_header) or ""
-        role = role_of(_parts(listed), self.proxy.groups)
+        role = self._role_of(_parts(listed))
 
         return Principal(name, role, method="proxy")
+
+    def _role_of(self, groups: Collection[str]) -> Role:
+        """Return the highest role of a user's groups.
+
+        Raises:
+            Refused: no group has a role.
+        """
+        found = [self._groups[group] for group in groups if group in self._groups]
+        if not found:
+            rule = "REDRIVE_CONSOLE_GROUPS assigns roles"
+            raise Refused(403, f"none of your groups has a role here; {rule}")
+        return max(found)
 
     # ------------------------------------------------------------------ sessions
 
@@ -398,7 +397,7 @@ class Access:
             return None
         return self._begin(f"token:{token.name}", {"token": token.hash})
 
-    def sign_in_by(self, provider: Provider, name: str, groups: Collection[str]) -> str:
+    def sign_in_by_provider(self, name: str, groups: Collection[str]) -> str:
         """Return the cookie of a new session for a user of the provider.
 
         Raises:
@@ -410,8 +409,8 @@ class Access:
             raise Refused(403, f"your provider must send {rule}")
 
         # Refuse a user without a role before a session begins.
-        role_of(groups, provider.roles)
-        with_role = set(groups) & provider.roles.keys()
+        self._role_of(groups)
+        with_role = set(groups) & self._groups.keys()
 
         return self._begin(f"oidc:{one}", {"name": one, "groups": sorted(with_role)})
 

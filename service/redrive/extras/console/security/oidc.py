@@ -18,7 +18,6 @@ from fastapi import Request
 from fastapi.responses import Response
 from joserfc.errors import JoseError
 
-from redrive.extras.console.security.access import Role
 from redrive.verbs.refusal import Refused
 
 logger = logging.getLogger("redrive.extras.console")
@@ -58,9 +57,8 @@ class Client:
 class Provider:
     """An identity provider. It need not be reachable before the first sign-in."""
 
-    def __init__(self, client: Client, roles: Mapping[str, Role]) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
-        self._roles = roles
         issuer = client.issuer.rstrip("/")
         self._app: Any = OAuth().register(  # pyright: ignore[reportUnknownMemberType] # untyped
             "oidc",
@@ -74,11 +72,6 @@ class Provider:
     def host(self) -> str:
         """Return the name of the provider as people know it."""
         return urlsplit(self.client.issuer).hostname or ""
-
-    @property
-    def roles(self) -> Mapping[str, Role]:
-        """Return the roles of the provider's groups."""
-        return self._roles
 
     async def begin(self, request: Request, pending: dict[str, Any]) -> Response:
         """Redirect a user to the provider; store in `pending` what `complete` needs.

@@ -61,8 +61,8 @@ def guarded(cells: Sequence[Settings]) -> tuple[Access, Sequence[Addresses]]:
 
     tokens = tokens_of(settings.console_tokens)
     groups = group_roles(settings.console_groups or "")
-    proxy = proxy_of(settings, groups)
-    provider = _provider(settings, groups)
+    proxy = proxy_of(settings)
+    provider = _provider(settings)
     _require_way_in(tokens, proxy or provider, groups)
 
     assigned = {*groups.values()}
@@ -77,7 +77,9 @@ def guarded(cells: Sequence[Settings]) -> tuple[Access, Sequence[Addresses]]:
         least=32,
     )
 
-    methods = Access(tokens=tokens, proxy=proxy, provider=provider, key=key)
+    methods = Access(
+        tokens=tokens, proxy=proxy, provider=provider, groups=groups, key=key
+    )
 
     return methods, addresses
 
@@ -165,20 +167,19 @@ def _address(settings: Settings, role: str) -> Address | None:
     return found
 
 
-def proxy_of(settings: Settings, groups: Mapping[str, Role]) -> Proxy | None:
+def proxy_of(settings: Settings) -> Proxy | None:
     """Return the proxy that signs users in; None if none is trusted."""
     if not settings.console_proxies:
         return None
 
     return Proxy(
         networks=networks(settings.console_proxies),
-        groups=groups,
         user_header=settings.console_user_header.lower(),
         groups_header=settings.console_groups_header.lower(),
     )
 
 
-def _provider(settings: Settings, groups: Mapping[str, Role]) -> Provider | None:
+def _provider(settings: Settings) -> Provider | None:
     """Return the identity provider for sign-in; None = no such sign-in.
 
     Raises:
@@ -211,7 +212,7 @@ def _provider(settings: Settings, groups: Mapping[str, Role]) -> Provider | None
         groups_claim=settings.console_oidc_groups_claim,
     )
 
-    return Provider(client, groups)
+    return Provider(client)
 
 
 def _check_provider(settings: Settings, own_url: str) -> str:
