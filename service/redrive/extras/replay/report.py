@@ -101,16 +101,13 @@ def _refusals(found: Replayed) -> Iterator[str]:
 
 
 def _caller(found: Replayed) -> str:
-    """Return the frame of the application that opened a connection."""
-    result = found.result
-    place = None
-    if result is not None:
-        failed_at = own_place_of(result.failure) if result.failure else None
-        place = result.caller or (str(failed_at) if failed_at else None)
-    if place is None:
+    """Return the frame of the application that failed at a refused connection."""
+    failure = found.result and found.result.failure
+    place = failure and own_place_of(failure)
+    if not place:
         return "the handler"
 
-    return place.removeprefix(f"{Path.cwd()}/")
+    return str(place).removeprefix(f"{Path.cwd()}/")
 
 
 def _hints(bundle: Bundle, found: Replayed) -> Iterator[str]:

@@ -56,8 +56,7 @@ class Result(msgspec.Struct, frozen=True):
         failure: its record, or None.
         verdict: how it compares with the failure on record; None without one of them.
         test: source of a test that fails now for the same reason, or None.
-        caller: last frame of the application that opened a connection in Python.
-        lookups: HOST:PORT of each host name that was looked up.
+        lookups: HOST:PORT of each host name that was looked up in vain.
     """
 
     outcome: str
@@ -65,7 +64,6 @@ class Result(msgspec.Struct, frozen=True):
     verdict: Verdict | None = None
     reason: str | None = None
     test: str | None = None
-    caller: str | None = None
     lookups: list[str] = []
 
     @property
@@ -119,10 +117,10 @@ def _perform_loaded(request: Request, channel: socket.socket) -> Result:
     handlers = load(request.handlers, "--handlers")
     handler = handlers.known(request.bundle.kind)
     channel.sendall(b'{"seconds": %f}\n' % seconds(handler.policy.timeout))
-    with network.watched(request.allowed) as seen:
-        result = perform(request, handlers)
+    unknown = network.resolve_only(request.allowed)
+    result = perform(request, handlers)
 
-    return msgspec.structs.replace(result, caller=seen.caller, lookups=seen.lookups)
+    return msgspec.structs.replace(result, lookups=[*unknown])
 
 
 def _words(error: Exception) -> str:
