@@ -72,19 +72,15 @@ class Console:
         return f"{PREFIX}{self.cell}" if self.cell else ""
 
     def each(self, logins: Mapping[str, Logins]) -> Mapping[str, "Console"]:
-        """Return a console per cell; the key "" holds the one for all cells."""
-        # A single database is no cell, so that its addresses have no prefix.
-        if len(logins) == 1:
-            (only,) = logins.values()
-            return {"": replace(self, logins=only)}
+        """Return a console per cell; the key "" holds the one for all cells.
 
-        every_cell = replace(self, cells=tuple(logins))
-        consoles = {"": every_cell}
-
-        for cell, own in logins.items():
-            consoles[cell] = replace(every_cell, cell=cell, logins=own)
-
-        return consoles
+        A single database has no name, so that its addresses have no prefix.
+        """
+        whole = replace(self, cells=tuple(filter(None, logins)))
+        return {"": whole} | {
+            cell: replace(whole, cell=cell or None, logins=own)
+            for cell, own in logins.items()
+        }
 
     def command(self, shell: str) -> str:
         """Return the shell command for this database."""

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import LiteralString
 from urllib.request import urlopen
@@ -55,18 +54,42 @@ OF_HANDLERS = "DATABASE_URL"
 """Names the database of the handlers, who do not get REDRIVE_DATABASE_URL."""
 
 
+Say = Callable[[str, str], None]
+"""Function that prints a line after the name of its part."""
+
+
 class Ended(RedriveError):
     """A part ended by itself; the message has its last lines."""
 
 
-@dataclass(slots=True)
 class Part:
     """A process whose output is printed line by line, after its name."""
 
-    name: str
-    process: subprocess.Popen[str]
-    reader: threading.Thread
-    last: deque[str] = field(default_factory=lambda: deque[str](maxlen=LAST_LINES))
+    def __init__(self, name: str, arguments: Sequence[str], url: str, say: Say) -> None:
+        """Start `redrive` with these arguments."""
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "redrive", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=_environment(url),
+            start_new_session=True,  # Ctrl-C must not stop it; `stop` does
+        )
+        self._say = say
+        self._last = deque[str](maxlen=LAST_LINES)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        """Print what the process writes."""
+        assert self.process.stdout  # noqa: S101 # it is a pipe
+        for line in self.process.stdout:
+            text = line.rstrip("\n")
+            self._last.append(text)
+            self._say(text, self.name)
 
     def require(self) -> None:
         """Raise Ended if the process has ended."""
@@ -74,15 +97,18 @@ class Part:
         if status is None:
             return
 
-        # The last lines may still be in the pipe.
-        self.reader.join(1.0)
+        self.hear_out()
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
 
-        lines = "\n".join(f"  {line}" for line in self.last)
+        lines = "\n".join(f"  {line}" for line in self._last)
         msg = f"the {self.name} ended {how}" + (
             f"; its last lines:\n{lines}" if lines else ""
         )
         raise Ended(msg)
+
+    def hear_out(self) -> None:
+        """Print the last lines of a process that has ended; they may be in the pipe."""
+        self._reader.join(1.0)
 
 
 class Development:
@@ -177,33 +203,10 @@ class Development:
         return lambda: _ask(port)
 
     def _start(self, name: str, *arguments: str) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "redrive", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=_environment(self.url),
-            start_new_session=True,  # Ctrl-C must not stop it; `stop` does
-        )
-
+        part = Part(name, arguments, self.url, self.say)
         # The guard of the home kills what this names, if we are killed.
-        (self.home / f"{name}.pid").write_text(str(process.pid))
-
-        # The reader needs the part, and the part needs its reader.
-        part = Part(name, process, threading.Thread(target=lambda: None))
-        part.reader = threading.Thread(target=self._read, args=(part,), daemon=True)
-        part.reader.start()
+        (self.home / f"{name}.pid").write_text(str(part.process.pid))
         self._parts.append(part)
-
-    def _read(self, part: Part) -> None:
-        """Print what a part writes."""
-        assert part.process.stdout  # noqa: S101 # it is a pipe
-        for line in part.process.stdout:
-            text = line.rstrip("\n")
-            part.last.append(text)
-            self.say(text, part.name)
 
     def wait_until(self, what: str, ask: Callable[[], object]) -> bool:
         """Wait until a part answers; return False if the end was asked for.
@@ -247,7 +250,7 @@ class Development:
 
         for part in self._parts:
             self._wait_for_end(part)
-            part.reader.join(1.0)
+            part.hear_out()
             (self.home / f"{part.name}.pid").unlink(missing_ok=True)
 
         if self._postgres is not None:

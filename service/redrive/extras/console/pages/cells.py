@@ -27,7 +27,7 @@ router = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
 
 def addressed(app: App, cells: Collection[str]) -> App:
     """Serve each cell under /cells/NAME, and the overview of all cells under /."""
-    if len(cells) == 1:
+    if "" in cells:
         return app
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -5,6 +5,7 @@ It wraps the application as plain ASGI, so it also guards the framework's own an
 
 import asyncio
 import time
+from collections import Counter as Counts
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -58,27 +59,22 @@ TOO_OFTEN = 429, f"more than {REQUESTS_A_MINUTE} requests a minute; wait and try
 
 
 class Window:
-    """Counts requests per key and minute; dropping whole windows keeps it small."""
+    """Counts requests per key and minute; dropping whole minutes keeps it small."""
 
-    def __init__(self, most: int, seconds: float = 60.0) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._seconds = seconds
         self._until = 0.0
-        self._counts: dict[str, int] = {}
+        self._counts = Counts[str]()
 
-    def is_full(self, key: str, now: float | None = None) -> bool:
+    def is_full(self, key: str) -> bool:
         """Count a request; return True if it exceeds the limit."""
-        if now is None:
-            now = time.monotonic()
-
+        now = time.monotonic()
         if now >= self._until or len(self._counts) > MAX_ADDRESSES:
             self._counts.clear()
-            self._until = now + self._seconds
+            self._until = now + 60.0
 
-        count = self._counts.get(key, 0) + 1
-        self._counts[key] = count
-
-        return count > self._most
+        self._counts[key] += 1
+        return self._counts[key] > self._most
 
 
 class Guard:
