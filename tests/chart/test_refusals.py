@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redrive.handlers.targets.file import KIND
+from redrive.extras.targets.file import KIND
 from tests.chart.conftest import Render
 from tests.chart.helm import CHART, HelmRefusedError
 

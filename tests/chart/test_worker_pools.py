@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from redrive.extras.targets.caller import register
+from redrive.extras.targets.file import load
 from redrive.handlers import Handlers
-from redrive.handlers.targets.caller import register
-from redrive.handlers.targets.file import load
 from tests.chart.conftest import Render
 from tests.chart.helm import Release
 from tests.chart.rendered import LOGINS, container, environment, settings, with_pool

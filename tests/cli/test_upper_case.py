@@ -4,7 +4,7 @@ import pytest
 
 from redrive import Handlers
 from redrive.errors import InvalidJob
-from redrive.handlers.targets.file import KIND
+from redrive.extras.targets.file import KIND
 from redrive.rules.payloads.limits import check_name
 from tests.cli.conftest import Redrive
 from tests.factories import make_dead_letter, make_job

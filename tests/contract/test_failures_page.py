@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
+from redrive.extras.targets.caller import register
+from redrive.extras.targets.file import Targets
+from redrive.extras.targets.signing import signed
 from redrive.handlers import Handlers
-from redrive.handlers.targets.caller import register
-from redrive.handlers.targets.file import Targets
-from redrive.handlers.targets.signing import signed
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)

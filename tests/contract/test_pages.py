@@ -18,7 +18,7 @@ import yaml
 from redrive.cli.main import cli
 from redrive.database.connections import cells
 from redrive.extras.gateway import file as gateway
-from redrive.handlers.targets import file as targets
+from redrive.extras.targets import file as targets
 from redrive.settings import PREFIX, Settings
 from tests import pages
 from tests.commands import commands

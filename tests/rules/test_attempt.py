@@ -11,8 +11,8 @@ import pytest
 
 from redrive import Handlers, Policy
 from redrive.encryption import Keyring, read_keys
-from redrive.handlers.targets.caller import register
-from redrive.handlers.targets.file import Target, Targets
+from redrive.extras.targets.caller import register
+from redrive.extras.targets.file import Target, Targets
 from redrive.rules.attempts.settlement import DeadLetter, NotComplete, Release
 from redrive.rules.model import Reason
 from redrive.worker.protocol import Jobs, OpenBreakers, Work

@@ -9,7 +9,7 @@ from redrive.handlers.handler import (
     decode_object,
     encode_json,
 )
-from redrive.handlers.loading import load, search_working_directory
+from redrive.handlers.loading import add_targets, load, search_working_directory
 from redrive.handlers.registry import Handlers, matching
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Handler",
     "Handlers",
     "Upgrade",
+    "add_targets",
     "decode_object",
     "encode_json",
     "load",

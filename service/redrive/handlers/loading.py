@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from redrive.errors import CannotImport, SettingsError
@@ -66,6 +67,26 @@ def _no_registry(module: ModuleType, attribute: str, found: object) -> str:
         return f"{why}; it has {', '.join(registries)}"
 
     return why
+
+
+def add_targets(handlers: Handlers, path: Path, slots: int) -> None:
+    """Add a handler for each HTTP target of a file. The extra `http` brings this part.
+
+    Args:
+        slots: limit of the connections that are kept open.
+
+    Raises:
+        SettingsError: the extra is not installed, or the file cannot be used.
+    """
+    from importlib.metadata import entry_points  # noqa: PLC0415 # it is slow to import
+
+    try:
+        (part,) = entry_points(group="redrive.parts", name="targets")
+        part.load()(handlers, path, slots)
+    except ModuleNotFoundError:
+        how = "pip install 'redrive[http]'"
+        msg = f"REDRIVE_TARGETS needs the http extra; install it with: {how}"
+        raise SettingsError(msg) from None
 
 
 def search_working_directory() -> None:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import click
 
@@ -93,20 +92,14 @@ def _policy_of(kind: str, handlers: str | None) -> Policy:
         found = _handlers(settings)
 
     if settings.targets is not None:
-        _add_targets(found, settings.targets)
+        # No target is called here, so the number of connections does not matter.
+        registry.add_targets(found, settings.targets, slots=1)
 
     try:
         return found.known(kind).policy
     except LookupError as error:
         text = str(error.args[0])
         raise click.UsageError(text) from None
-
-
-def _add_targets(found: registry.Handlers, path: Path) -> None:
-    from redrive.handlers.targets import caller, file  # noqa: PLC0415 # the http extra
-
-    # No target is called here, so the number of connections does not matter.
-    caller.register(found, file.load(path), 1)
 
 
 def described(kind: str | None, shown: Policy) -> Row:

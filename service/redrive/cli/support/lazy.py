@@ -24,7 +24,7 @@ from click.shell_completion import CompletionItem
 HELP_COLUMNS = 80
 GROUP = "redrive.commands"
 PARTS = "redrive.parts"
-"""Group of the functions that an option of a command of the core needs."""
+"""Group of the functions that an option or a setting of the core needs."""
 
 _REQUIREMENT = re.compile(r"([\w.-]+)[^;]*;\s*extra == ['\"]([\w-]+)['\"]")
 

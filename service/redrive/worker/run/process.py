@@ -17,7 +17,7 @@ import msgspec
 
 from redrive.encryption import KEYS, configured
 from redrive.errors import SettingsError
-from redrive.handlers import Handlers, load
+from redrive.handlers import Handlers, add_targets, load
 from redrive.observability.tracing import is_asked_for, set_up
 from redrive.worker.channel import Channel
 from redrive.worker.run.children import ignore_signals
@@ -132,12 +132,7 @@ def _handlers(registry: str, targets_file: str, slots: int) -> Handlers:
     """Return the handlers of the application and of the HTTP targets."""
     handlers = load(registry) if registry else Handlers()
     if targets_file:
-        from redrive.handlers.targets.file import load as load_targets  # noqa: PLC0415 # it brings pydantic
-
-        targets = load_targets(Path(targets_file))
-        from redrive.handlers.targets.caller import register  # noqa: PLC0415 # it brings the http extra
-
-        register(handlers, targets, slots)
+        add_targets(handlers, Path(targets_file), slots)
 
     if not handlers:
         msg = f"REDRIVE_HANDLERS is {registry!r}; it has no handlers: this worker would run nothing"

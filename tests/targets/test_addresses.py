@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from redrive.handlers.targets.addresses import is_allowed
+from redrive.extras.targets.addresses import is_allowed
 
 INWARD = """
     127.0.0.1 127.255.255.254 0.0.0.0 10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import ssl
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
@@ -20,11 +21,11 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from redrive import Heal, enqueue
 from redrive.cli import main
 from redrive.errors import SettingsError
-from redrive.handlers import Handlers
+from redrive.extras.targets.caller import register
+from redrive.extras.targets.file import load
+from redrive.extras.targets.signing import read_keys, signed
+from redrive.handlers import Handlers, add_targets
 from redrive.handlers.job import Job
-from redrive.handlers.targets.caller import register
-from redrive.handlers.targets.file import load
-from redrive.handlers.targets.signing import read_keys, signed
 from tests.certificates import certificate
 from tests.flow import look
 from tests.flow.endpoint import Endpoint, bomb, endpoint
@@ -583,3 +584,13 @@ def test_the_certificate_is_that_of_the_name_and_not_of_the_address(
         assert type(found).__name__.startswith(error) if error else found is None, found
         assert len(served.of("200")) == (0 if error else 1)
         assert error or served.of("200")[0][0]["host"] == f"shop.example:{served.port}"
+
+
+def test_a_file_without_the_extra_is_refused_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delitem(sys.modules, "redrive.extras.targets.caller")
+    monkeypatch.setitem(sys.modules, "httpcore2", None)
+
+    with pytest.raises(SettingsError, match=r"pip install 'redrive\[http\]'"):
+        add_targets(Handlers(), tmp_path / "targets.yaml", slots=1)

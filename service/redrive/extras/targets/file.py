@@ -1,7 +1,6 @@
 """The file of targets: read it, or reject it with one line."""
 
 import re
-from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -155,11 +154,6 @@ def _fault_of_heal(kind: str, target: Target) -> str | None:
 
 
 def _read_yaml(path: Path) -> Any:
-    if not all(map(find_spec, ("httpcore2", "yaml"))):  # the extra `http`
-        how = "pip install 'redrive[http]'"
-        msg = f"REDRIVE_TARGETS needs the http extra; install it with: {how}"
-        raise SettingsError(msg)
-
     try:
         return read_yaml(path.read_text(encoding="utf-8-sig"))
     except UNREADABLE as error:

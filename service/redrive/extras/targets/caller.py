@@ -10,17 +10,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_network
+from pathlib import Path
 from typing import cast
 from urllib.parse import quote, urlsplit
 
 import httpcore2
 
 from redrive.errors import InvalidJob, SettingsError
+from redrive.extras.targets.addresses import Network, is_allowed
+from redrive.extras.targets.file import Target, Targets, TargetSchedule, load
+from redrive.extras.targets.signing import read_keys, signed
 from redrive.handlers import Handler, Handlers
 from redrive.handlers.job import Job
-from redrive.handlers.targets.addresses import Network, is_allowed
-from redrive.handlers.targets.file import Target, Targets, TargetSchedule
-from redrive.handlers.targets.signing import read_keys, signed
 from redrive.observability.tracing import current_traceparent
 from redrive.rules.attempts.categories import Rule
 from redrive.rules.attempts.policy import Policy
@@ -76,6 +77,11 @@ class AddressRefused(PermissionError):
             f"{host} leads inwards, to {address}; to allow this, add its network to"
             " allowed_networks in the file of REDRIVE_TARGETS"
         )
+
+
+def add(handlers: Handlers, path: Path, slots: int) -> None:
+    """Add a handler for each target of a file; see `load` and `register`."""
+    register(handlers, load(path), slots)
 
 
 def register(handlers: Handlers, read: Targets, slots: int) -> None:
