@@ -84,8 +84,7 @@ def add_targets(handlers: Handlers, path: Path, slots: int) -> None:
         (part,) = entry_points(group="redrive.parts", name="targets")
         part.load()(handlers, path, slots)
     except ModuleNotFoundError:
-        how = "pip install 'redrive[http]'"
-        msg = f"REDRIVE_TARGETS needs the http extra; install it with: {how}"
+        msg = "REDRIVE_TARGETS needs the http extra: pip install 'redrive[http]'"
         raise SettingsError(msg) from None
 
 

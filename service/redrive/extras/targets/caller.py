@@ -287,9 +287,7 @@ class _Caller:
 def _traceparent(job: Job) -> str | None:
     """Return the trace to continue; None if a producer's header is not valid."""
     trace = current_traceparent() or job.headers.get("traceparent")
-    if not isinstance(trace, str):
-        return None
-    if trace.isascii() and trace.isprintable():
+    if isinstance(trace, str) and trace.isascii() and trace.isprintable():
         return trace
 
     return None
@@ -360,12 +358,8 @@ def _redacted(text: str, known: Collection[str]) -> str:
 
 
 def _tls(target: Target) -> ssl.SSLContext:
-    authority = None
-    if target.ca_file:
-        authority = str(target.ca_file)
-
     try:
-        context = ssl.create_default_context(cafile=authority)
+        context = ssl.create_default_context(cafile=target.ca_file)
         if target.client_cert_file is not None:
             context.load_cert_chain(target.client_cert_file, target.client_key_file)
     except (OSError, ssl.SSLError) as error:
