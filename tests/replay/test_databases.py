@@ -1,9 +1,13 @@
-"""redrive job replay of handlers that talk to Postgres."""
+"""redrive job replay of handlers that talk to Postgres.
+
+A replay writes nothing, so the tests share one shop and its dead jobs.
+"""
 
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from redrive.enqueue import enqueue
 from tests.cli.conftest import Ran, Redrive
-from tests.postgres import Database
+from tests.postgres import Database, Server
+
+pytestmark = pytest.mark.xdist_group("shop of replays")  # one for all
 
 SHOP = '''"""A shop."""
 import os
@@ -57,11 +63,9 @@ KINDS = pytest.mark.parametrize("kind", FUNCTIONS)
 
 
 class Shop:
-    """A shop whose job has died."""
+    """A shop whose jobs, one of each kind, have died."""
 
-    def __init__(
-        self, redrive: Redrive, database: Database, home: Path, kind: str
-    ) -> None:
+    def __init__(self, database: Database, home: Path) -> None:
         known = conninfo_to_dict(database.url)
         self.port = str(known["port"])
         self.url = (
@@ -69,11 +73,10 @@ class Shop:
             f"@127.0.0.1:{self.port}/{known['dbname']}"
         )
         self.home = home
-        self.file = home / "shop.py"
-        self.file.write_text(SHOP)
-        self._redrive = redrive
-
-        enqueue(database.conn, kind, {"prices": []})
+        (home / "shop.py").write_text(SHOP)
+        self.jobs = {
+            kind: enqueue(database.conn, kind, {"prices": []}) for kind in FUNCTIONS
+        }
         options = ("--handlers", "shop:jobs", "--http-port", "0", "--until-empty")
         subprocess.run(
             [sys.executable, "-m", "redrive", "worker", *options],
@@ -83,29 +86,39 @@ class Shop:
             stderr=subprocess.DEVNULL,
             timeout=120,
         )
-        self.job = database.value("select id from redrive.dead_letters")
+        died = database.column("select id from redrive.dead_letters")
+        assert set(died) == set(self.jobs.values())
 
     @property
     def environment(self) -> dict[str, str]:
         return os.environ | {"SHOP_URL": self.url, "PYTHONPATH": str(self.home)}
 
-    def replay(self, *options: str, **environment: str) -> Ran:
-        return self._redrive(
-            *("job", "replay", str(self.job), "--handlers", "shop:jobs", *options),
+    def replay(
+        self, redrive: Redrive, kind: str, *options: str, **environment: str
+    ) -> Ran:
+        job = str(self.jobs[kind])
+        return redrive(
+            *("job", "replay", job, "--handlers", "shop:jobs", *options),
             **{"SHOP_URL": self.url, "PYTHONPATH": str(self.home), **environment},
         )
 
 
-@pytest.fixture
-def shop(redrive: Redrive, database: Database, tmp_path: Path, kind: str) -> Shop:
-    return Shop(redrive, database, tmp_path, kind)
+@pytest.fixture(scope="module")
+def database(server: Server) -> Iterator[Database]:
+    with server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def shop(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    return Shop(database, tmp_path_factory.mktemp("shop"))
 
 
 @KINDS
 def test_a_refused_query_is_one_sentence_with_the_line_of_the_handler(
-    shop: Shop, kind: str
+    redrive: Redrive, shop: Shop, kind: str
 ) -> None:
-    found = shop.replay()
+    found = shop.replay(redrive, kind)
 
     at = rf"\S*shop\.py:\d+ in {FUNCTIONS[kind]}"
     target = f"localhost:{shop.port}"
@@ -119,11 +132,14 @@ def test_a_refused_query_is_one_sentence_with_the_line_of_the_handler(
 
 
 @KINDS
-def test_an_allowed_database_shows_the_same_failure(shop: Shop, kind: str) -> None:
+def test_an_allowed_database_shows_the_same_failure(
+    redrive: Redrive, shop: Shop, kind: str
+) -> None:
     target = f"127.0.0.1:{shop.port}"
 
-    shown = shop.replay("--allow", target)
-    by_setting = shop.replay("--json", REDRIVE_REPLAY_ALLOW=f"localhost:1,{target}")
+    shown = shop.replay(redrive, kind, "--allow", target)
+    allow = f"localhost:1,{target}"
+    by_setting = shop.replay(redrive, kind, "--json", REDRIVE_REPLAY_ALLOW=allow)
 
     assert "the same failure at the same line" in shown.out, shown
     assert f"in {FUNCTIONS[kind]}" in shown.out
@@ -131,25 +147,29 @@ def test_an_allowed_database_shows_the_same_failure(shop: Shop, kind: str) -> No
     assert by_setting.json["verdict"] == "same"
     assert f"localhost:{shop.port}" not in by_setting.json["refused_targets"]
 
-    elsewhere = shop.replay("--allow", "localhost:9", "--json").json
+    refused = shop.replay(redrive, kind, "--allow", "localhost:9", "--json")
+    elsewhere = refused.json
     assert elsewhere["refused_targets"] == [f"localhost:{shop.port}"]
     assert elsewhere["verdict"] != "same"
 
 
-@pytest.mark.parametrize("kind", ["by.asyncpg"])
-def test_the_test_of_a_moved_handler_is_written_and_fails(shop: Shop) -> None:
-    shop.file.write_text("\n\n\n" + SHOP)
-    file = shop.home / "test_it.py"
+def test_the_test_of_a_moved_handler_is_written_and_fails(
+    redrive: Redrive, shop: Shop, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text("\n\n\n" + SHOP)
+    moved = {"PYTHONPATH": str(tmp_path)}
+    file = tmp_path / "test_it.py"
+    options = ("--allow", f"localhost:{shop.port}", "--pytest", str(file))
 
-    found = shop.replay("--allow", f"localhost:{shop.port}", "--pytest", str(file))
+    found = shop.replay(redrive, "by.asyncpg", *options, **moved)
 
     assert (found.code, file.exists()) == (0, True), found
     assert f"It connects to localhost:{shop.port}." in file.read_text()
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)],
         check=False,
-        cwd=shop.home,
-        env=shop.environment,
+        cwd=tmp_path,
+        env=shop.environment | moved,
         capture_output=True,
         text=True,
         timeout=120,
