@@ -13,15 +13,15 @@ from tests.postgres import Database
 HANDLERS = "tests.flow.untidy:jobs"
 
 
-@pytest.mark.parametrize("kind", ["context.async", "context.sync"])
 def test_a_job_begins_with_the_context_that_the_worker_had_after_loading(
-    database: Database, workers: Workers, kind: str
+    database: Database, workers: Workers
 ):
-    ids = [enqueue(database.conn, kind) for _ in range(3)]
+    kinds = ("context.async", "context.sync") * 3
+    ids = [enqueue(database.conn, kind) for kind in kinds]
     worker = workers.run("--slots", "1", handlers=HANDLERS)
 
     seen = [(worker.home / f"seen-{job}").read_text() for job in ids]
-    assert seen == ["nobody 20 []"] * 3
+    assert seen == ["nobody 20 []"] * 6
     assert look.letters(database) == {}
 
 
@@ -104,28 +104,29 @@ def test_what_a_job_leaves_running_is_named_and_its_tasks_are_cancelled(
     assert "serve" not in said
 
 
-@pytest.mark.parametrize("kind", ["awaitable", "coroutine", "task", "future", "object"])
 def test_what_a_handler_returns_has_run_before_its_job_succeeds(
-    database: Database, workers: Workers, kind: str
+    database: Database, workers: Workers
 ):
-    job = enqueue(database.conn, f"returns.{kind}")
+    kinds = ("awaitable", "coroutine", "task", "future", "object")
+    jobs = {enqueue(database.conn, f"returns.{kind}"): kind for kind in kinds}
     workers.run(handlers=HANDLERS)
 
     assert look.letters(database) == {}
-    assert [entry.phase for entry in workers.ledger() if entry.job == job] == ["end"]
+    ended = sorted((jobs[entry.job], entry.phase) for entry in workers.ledger())
+    assert ended == [(kind, "end") for kind in sorted(kinds)]
 
 
-@pytest.mark.parametrize("kind", ["async", "sync"])
 def test_a_handler_that_returns_a_generator_has_failed(
-    database: Database, workers: Workers, kind: str
+    database: Database, workers: Workers
 ):
-    job = enqueue(database.conn, f"yields.{kind}")
+    jobs = [enqueue(database.conn, kind) for kind in ("yields.async", "yields.sync")]
     workers.run(handlers=HANDLERS)
 
-    dead = look.dead(database, job)
-    assert (dead.category, dead.error_class) == ("bug", "TypeError")
-    assert "returned a generator" in dead.message
-    assert workers.starts(job) == []
+    for job in jobs:
+        dead = look.dead(database, job)
+        assert (dead.category, dead.error_class) == ("bug", "TypeError")
+        assert "returned a generator" in dead.message
+        assert workers.starts(job) == []
 
 
 def test_a_job_that_no_thread_could_be_started_for_has_not_begun_and_runs_once(

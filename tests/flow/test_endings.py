@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from redrive import enqueue, enqueue_many
 from tests.factories import holders
 from tests.flow import look, typed_work
@@ -12,18 +10,19 @@ from tests.flow.harness import Workers, wait_for
 from tests.postgres import Database
 
 
-@pytest.mark.parametrize("kind", ["work.sync", "work.async", "work.returns-coroutine"])
 def test_a_job_runs_once_and_leaves_nothing_behind(
-    database: Database, workers: Workers, kind: str
+    database: Database, workers: Workers
 ):
-    job = enqueue(database.conn, kind, {"n": 1})
+    kinds = ("work.sync", "work.async", "work.returns-coroutine")
+    jobs = [enqueue(database.conn, kind, {"n": 1}) for kind in kinds]
 
     workers.run()
 
-    assert [e.phase for e in workers.ledger() if e.job == job] == ["start", "end"]
+    for job in jobs:
+        assert [e.phase for e in workers.ledger() if e.job == job] == ["start", "end"]
     assert look.live(database) == 0
     assert look.reasons(database) == {}
-    assert look.counted(database) == {"enqueued": 1, "claimed": 1, "completed": 1}
+    assert look.counted(database) == {"enqueued": 3, "claimed": 3, "completed": 3}
 
 
 def test_a_handler_is_told_everything_about_its_job(

@@ -5,7 +5,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -208,18 +207,24 @@ def test_a_side_effect_is_shown_before_its_job_is_redriven(database, workers, ca
     assert "1 of them had side effects before they died" in planned
 
 
-@pytest.mark.parametrize(
-    ("version", "payload"),
-    [(None, {"price": 3}), (1, {"price": 3}), (2, {"amount": 3}), (3, {"cents": 300})],
-)
 def test_an_older_payload_is_upgraded_step_by_step(
-    database: Database, workers: Workers, version: Any, payload: dict[str, int]
+    database: Database, workers: Workers
 ):
-    job = enqueue(database.conn, "versioned", payload, version=version)
+    payloads = {
+        None: {"price": 3},
+        1: {"price": 3},
+        2: {"amount": 3},
+        3: {"cents": 300},
+    }
+    jobs = [
+        enqueue(database.conn, "versioned", payload, version=version)
+        for version, payload in payloads.items()
+    ]
 
     workers.run(handlers=HANDLERS)
 
-    assert (workers.home / f"cents-{job}").read_text() == "300"
+    found = [(workers.home / f"cents-{job}").read_text() for job in jobs]
+    assert found == ["300"] * len(jobs)
 
 
 def test_a_payload_newer_than_the_handler_waits_for_the_rollout_to_end(
@@ -235,23 +240,16 @@ def test_a_payload_newer_than_the_handler_waits_for_the_rollout_to_end(
     assert (row["attempt"], look.reasons(database)) == (0, {})
 
 
-@pytest.mark.parametrize("upgrade", [{"price": "x"}, {}])
 def test_a_payload_that_cannot_be_upgraded_is_invalid(
-    database: Database, workers: Workers, upgrade: Any
+    database: Database, workers: Workers
 ):
-    job = enqueue(database.conn, "versioned", upgrade or {"wrong": 1}, version=1)
+    job = enqueue(database.conn, "versioned", {"wrong": 1}, version=1)
 
     workers.run(handlers=HANDLERS)
 
     found = look.dead(database, job)
-    assert found is not None or (workers.home / f"cents-{job}").exists()
-    if not upgrade:
-        assert found is not None
-        assert (found.reason, found.category, found.attempts) == (
-            "invalid_payload",
-            "invalid",
-            1,
-        )
+    ended = (found.reason, found.category, found.attempts)
+    assert ended == ("invalid_payload", "invalid", 1)
 
 
 def test_a_failed_upgrade_says_which_version_the_payload_had(
