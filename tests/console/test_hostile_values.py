@@ -91,7 +91,13 @@ ROWS = """
     """
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name == "wide" else [])
+        for name in HOSTILE
+    ],
+)
 def test_no_stored_value_ends_a_reader(
     name: str,
     redrive: Redrive,

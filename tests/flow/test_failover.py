@@ -86,14 +86,22 @@ def test_a_host_that_hangs_is_passed_by_after_the_time_the_url_allows(pair: Repl
     assert 2 <= waited < 10  # what it is where the URL says nothing
 
 
-def test_failovers_there_and_back_lose_nothing_and_leave_nothing_stuck(
-    pair: Replicas, tmp_path: Path
+@pytest.mark.parametrize(
+    "fences",
+    [
+        ["immediate"],
+        pytest.param(["immediate", "fast", "freeze"], marks=pytest.mark.long),
+    ],
+    ids=["there", "there and back"],
+)
+def test_failovers_lose_nothing_and_leave_nothing_stuck(
+    pair: Replicas, tmp_path: Path, fences: list[str]
 ):
     producer = Producer(pair.url)
     with workers_on(pair.url, tmp_path) as workers:
         both = [workers().wait_ready() for _ in range(2)]
         producer.start()
-        for fence in ("immediate", "fast", "freeze"):
+        for fence in fences:
             done = len(producer.acknowledged)
             wait_for(lambda done=done: len(producer.acknowledged) > done + 40)
             pair.fail_over(fence)

@@ -536,7 +536,7 @@ class Histories(RuleBasedStateMachine):
 
 
 IS_CI = os.environ.get("CI") == "true"
-EXAMPLES = int(os.environ.get("REDRIVE_TEST_EXAMPLES", "120" if IS_CI else "40"))
+EXAMPLES = int(os.environ.get("REDRIVE_TEST_EXAMPLES", "120" if IS_CI else "20"))
 
 
 @pytest.mark.slow

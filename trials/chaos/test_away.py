@@ -60,7 +60,9 @@ def cut_off(_postgres: EmbeddedPostgres, proxy: Proxy) -> Iterator[None]:
     proxy.refuse = False
 
 
-@pytest.mark.parametrize("go_away", [stopped, cut_off])
+@pytest.mark.parametrize(
+    "go_away", [stopped, pytest.param(cut_off, marks=pytest.mark.long)]
+)
 def test_an_outage_charges_nobody_and_repeats_nothing(
     postgres: EmbeddedPostgres,
     tmp_path: Path,
