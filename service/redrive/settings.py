@@ -66,10 +66,6 @@ class Settings(BaseSettings):
     handlers: str | None = Field(
         None, description="The registry of handlers, as module:attribute."
     )
-    replay_allow: str | None = Field(
-        None,
-        description="HOST:PORT, comma-separated, that `redrive job replay` may connect to.",
-    )
     targets: Path | None = Field(
         None, description="A YAML file that routes kinds to HTTP endpoints."
     )
@@ -370,10 +366,6 @@ class Settings(BaseSettings):
             raise SettingsError(msg)
 
         return names
-
-    def replay_targets(self) -> tuple[str, ...]:
-        """Return each HOST:PORT that a replay may connect to."""
-        return _list(self.replay_allow or "")
 
     def runner_env_names(self) -> tuple[str, ...]:
         """Return the names of variables that runners get.

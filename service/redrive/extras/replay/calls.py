@@ -43,27 +43,26 @@ Address = tuple[str, int]
 """A numeric host, and a port."""
 
 
-def addresses_of(targets: Iterable[str], name: str) -> dict[str, list[Address]]:
+def addresses_of(targets: Iterable[str]) -> dict[str, list[Address]]:
     """Return the addresses of each HOST:PORT that a replay may connect to.
 
     Raises:
-        SettingsError: one of them is not HOST:PORT, or its host is not known; the
-            message begins with `name`.
+        SettingsError: one of them is not HOST:PORT, or its host is not known.
     """
-    return {target: _resolved(target, name) for target in targets}
+    return {target: _resolved(target) for target in targets}
 
 
-def _resolved(target: str, name: str) -> list[Address]:
+def _resolved(target: str) -> list[Address]:
     parts = _TARGET.fullmatch(target)
     if parts is None or not 0 < int(parts[2]) <= MAX_PORT:
-        msg = f"{name} is {target!r}; it must be HOST:PORT, such as localhost:5432"
+        msg = f"--allow is {target!r}; it must be HOST:PORT, such as localhost:5432"
         raise SettingsError(msg)
 
     host = parts[1].strip("[]")
     try:
         found = socket.getaddrinfo(host, int(parts[2]), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        msg = f"{name} is {target!r}; the host is not known: {error}"
+        msg = f"--allow is {target!r}; the host is not known: {error}"
         raise SettingsError(msg) from None
 
     return sorted({(plain(str(at[0])), int(at[1])) for *_, at in found})

@@ -58,7 +58,7 @@ DEFAULT_FILE = "-"
     multiple=True,
     metavar="HOST:PORT",
     help="Let the handler connect there, such as to a database of development. What it"
-    " writes there stays. Repeatable. [env: REDRIVE_REPLAY_ALLOW]",
+    " writes there stays. Repeatable.",
 )
 @click.option(
     "--no-sandbox",
@@ -94,6 +94,7 @@ def replay(
     was written, else 1.
     """
     from redrive.extras.replay import shell  # noqa: PLC0415 # slow
+    from redrive.extras.replay.calls import addresses_of  # noqa: PLC0415 # slow
     from redrive.extras.replay.scene import Request  # noqa: PLC0415 # slow
 
     if allow and no_sandbox:
@@ -109,7 +110,7 @@ def replay(
     if settings.handlers is None:
         raise click.UsageError("--handlers MODULE:ATTRIBUTE is missing")
 
-    allowed = shell.allowed(allow, settings)
+    allowed = addresses_of(allow)
     bundle = shell.bundle(job, file, payload, reveal, settings)
     test_file = None
     if test is not None:

@@ -12,19 +12,11 @@ from redrive.cli.support.options import Reveal
 from redrive.cli.support.output import answer, printable, wants_json
 from redrive.errors import RedriveError, SettingsError
 from redrive.extras.replay.bundle import Bundle, bundle_of, read_bundle, with_payload
-from redrive.extras.replay.calls import Address, addresses_of
 from redrive.extras.replay.process import CannotConfine
 from redrive.extras.replay.replay import Replayed, replay_confined, replay_here
 from redrive.extras.replay.report import facts, lines
 from redrive.extras.replay.scene import Request
 from redrive.settings import Settings
-
-
-def allowed(given: tuple[str, ...], settings: Settings) -> dict[str, list[Address]]:
-    """Return the addresses that the handler may connect to; options replace a setting."""
-    if given:
-        return addresses_of(given, "--allow")
-    return addresses_of(settings.replay_targets(), settings.name_of("replay_allow"))
 
 
 def bundle(
