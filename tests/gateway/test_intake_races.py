@@ -58,7 +58,7 @@ def test_equal_messages_of_two_gateways_are_both_taken_in(database: Database) ->
 
     assert len(acknowledged) == 1
     assert database.value("select count(*) from redrive.dead_letters") == 2
-    assert (intake.counts.taken, intake.counts.known) == (1, 0)
+    assert (intake.counts["taken"], intake.counts["known"]) == (1, 0)
 
 
 def test_a_forged_mark_makes_no_verdict(database: Database) -> None:

@@ -94,7 +94,7 @@ def test_nothing_waits_as_soon_as_all_messages_are_taken(
     )
     taking.start()
     try:
-        wait_for(lambda: taking.counts.taken == 40)
+        wait_for(lambda: taking.counts["taken"] == 40)
         wait_for(lambda: taking.state.waiting == 0)
     finally:
         stop.set()

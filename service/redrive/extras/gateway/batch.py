@@ -8,9 +8,9 @@ it.
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -27,29 +27,14 @@ logger = logging.getLogger("redrive.extras.gateway")
 WHY = "taken in by redrive gateway"
 
 
-@dataclass(slots=True)
-class Counts:
-    """Numbers of messages."""
-
-    taken: int = 0
-    known: int = 0
-    returned: int = 0
-    returned_late: int = 0
-    possible_duplicates: int = 0
-    refused: int = 0
-
-    def add(self, more: "Counts") -> None:
-        """Add the numbers of a batch."""
-        for one in fields(Counts):
-            setattr(self, one.name, getattr(self, one.name) + getattr(more, one.name))
-
-
 class _Overtaken(Exception):
     """Another gateway took in an equal message meanwhile, and perhaps not this one."""
 
 
 class Batch:
     """Messages of one source that are stored together.
+
+    Its counts have the names of the gateway's metrics.
 
     Args:
         exact: keep the bytes of JSON bodies.
@@ -63,7 +48,7 @@ class Batch:
         self._messages = messages
         self._exact = exact
         self._form = form
-        self.counts = Counts()
+        self.counts = Counter[str]()
 
     def store(self, conn: Connection, actor: str) -> Sequence[Message]:
         """Store the messages; return all that may be acknowledged.
@@ -72,7 +57,7 @@ class Batch:
         """
         while True:
             # A try that was rolled back does not count.
-            self.counts = Counts()
+            self.counts = Counter[str]()
             # `suppress` is outside, because the transaction must see the error, too.
             with suppress(_Overtaken), conn.transaction():
                 return self._commit(conn, actor)
@@ -102,8 +87,8 @@ class Batch:
     ) -> None:
         """Import dead letters. `known`: the source ids that were imported before."""
         taken = imports.take(conn, self._kind, new, why=WHY, actor=actor, is_live=True)
-        self.counts.taken = taken
-        self.counts.known = len(new) - taken
+        self.counts["taken"] = taken
+        self.counts["known"] = len(new) - taken
 
         if taken < len({letter.source_id for letter in new} - known):
             raise _Overtaken
@@ -112,7 +97,7 @@ class Batch:
         """Return the numbers of the messages that were sent back and died again."""
         fingerprint = partial(fingerprint_of, kind=self._kind, exact=self._exact)
         came_back = returns(conn, self._messages, fingerprint)
-        self.counts.returned = len(came_back)
+        self.counts["returned"] = len(came_back)
 
         return came_back
 
@@ -126,11 +111,11 @@ class Batch:
             known.add(digest)
             letter = self._letter(message, source_id, is_doubtful=is_doubtful)
             if letter is None:
-                self.counts.refused += 1
+                self.counts["refused"] += 1
                 continue
 
-            self.counts.possible_duplicates += is_doubtful
-            self.counts.returned_late += message.mark is not None
+            self.counts["possible_duplicates"] += is_doubtful
+            self.counts["returned_late"] += message.mark is not None
             yield letter, message
 
     def _letter(

@@ -27,7 +27,7 @@ def figures(intakes: Sequence[Intake], tally: Tally) -> Iterator[Metric]:
     """Yield the families of all sources."""
     for name, text in TAKEN_IN.items():
         # The default binds this name, not the last one.
-        yield _counter(intakes, name, text, lambda i, n=name: getattr(i.counts, n))
+        yield _counter(intakes, name, text, lambda i, n=name: i.counts[n])
 
     for name, text in SENT_BACK.items():
         yield _counter(intakes, name, text, lambda i, n=name: tally.count(n, i.kind))

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from redrive.database.rows import Connection
 from redrive.dead_letters.imports import store as imports
 from redrive.dead_letters.imports.document import Imported
 from redrive.errors import InvalidJob, SettingsError
-from redrive.extras.gateway.batch import Batch, Counts, digest_of
+from redrive.extras.gateway.batch import Batch, digest_of
 from redrive.extras.gateway.connect import connect
 from redrive.extras.gateway.file import AnySource
 from redrive.extras.gateway.letters import LAST_FORM, letter_of
@@ -55,7 +56,7 @@ class Intake(threading.Thread):
     ) -> None:
         super().__init__(name=f"intake {kind}", daemon=True)
         self.kind = kind
-        self.counts = Counts()
+        self.counts = Counter[str]()
         self.state = State()
 
         self._source = source
@@ -67,14 +68,14 @@ class Intake(threading.Thread):
         """Take in messages until told to stop; after an error, connect again."""
         wait = FIRST_WAIT
         while not self._stop_asked.is_set():
-            taken_before = self.counts.taken
+            taken_before = self.counts["taken"]
             try:
                 self._take_until_error()
             except Exception as error:  # noqa: BLE001 # a client library may raise anything
                 self._failed(error)
 
             # A connection that took in messages ends the row of failures.
-            if self.counts.taken > taken_before:
+            if self.counts["taken"] > taken_before:
                 wait = FIRST_WAIT
 
             self._stop_asked.wait(wait)
@@ -138,7 +139,7 @@ class Intake(threading.Thread):
         def store(some: Sequence[Message]) -> None:
             batch = Batch(self.kind, some, exact=self._source.exact, form=form)
             stored = batch.store(conn, self._actor)
-            self.counts.add(batch.counts)
+            self.counts.update(batch.counts)
 
             if stored:
                 self.state.moved_at = time.monotonic()
@@ -155,7 +156,7 @@ class Intake(threading.Thread):
         imports.take_apart(messages, store, set_aside)
 
     def _refused(self, error: Exception) -> None:
-        self.counts.refused += 1
+        self.counts["refused"] += 1
         code = error.sqlstate if isinstance(error, psycopg.Error) else None
         extra = {"source": self.kind, "error": type(error).__name__, "sqlstate": code}
         logger.warning("a message cannot be stored; it stays there", extra=extra)

@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from secrets import token_urlsafe
@@ -508,7 +507,6 @@ def is_own_site(headers: Mapping[str, str]) -> bool:
     return bool(origin) and origin == headers.get("host")
 
 
-@cache
 def networks(text: str) -> tuple[Network, ...]:
     """Read REDRIVE_CONSOLE_PROXIES.
 
