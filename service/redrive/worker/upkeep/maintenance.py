@@ -33,20 +33,11 @@ logger = logging.getLogger("redrive.maintenance")
 
 RESCUE_SECONDS = 5.0
 FOLD_SECONDS = 2.0
-UNPARK_SECONDS = 5.0
-CANCEL_SECONDS = 1.0
-BATCHES_SECONDS = 1.0
-LIMITS_SECONDS = 1.0
-HOLD_SECONDS = 1.0
 CAMPAIGN_SECONDS = 0.4
 """Pause between two steps of a campaign that releases jobs.
 
 Each step releases the jobs of AHEAD_SECONDS (dead_letters/campaigns/pace.py).
 """
-UNHANDLED_SECONDS = 60.0
-FORGET_SECONDS = 10.0
-SCHEDULES_SECONDS = 1.0
-HISTORY_SECONDS = 300.0
 CHORE_SECONDS = 10.0
 """Longest time of a chore; the server's own timeouts are shorter."""
 
@@ -63,8 +54,6 @@ PUT_OFF_SECONDS = 10.0
 RESCUE = "rescue"
 CAMPAIGN = "campaign"
 SCHEDULES = "schedules"
-SAMPLES = "samples"
-TIMES = "times"
 
 
 def _tend_failing(conn: store.Connection) -> None:
@@ -79,14 +68,14 @@ CHORES: Chores = {
     "regressions": (FOLD_SECONDS, groups.judge),
     "sample": (FOLD_SECONDS, store.sample),
     "series": (FOLD_SECONDS, store.fold_series),
-    "unpark": (UNPARK_SECONDS, store.unpark),
-    "cancel": (CANCEL_SECONDS, store.end_cancellations),
-    "batches": (BATCHES_SECONDS, store.fold_batches),
-    "limits": (LIMITS_SECONDS, store.tend_limits),
-    "hold": (HOLD_SECONDS, _tend_failing),
-    "unhandled": (UNHANDLED_SECONDS, unhandled.warn),
-    "forget": (FORGET_SECONDS, store.forget),
-    "history": (HISTORY_SECONDS, store.tend_history),
+    "unpark": (5.0, store.unpark),
+    "cancel": (1.0, store.end_cancellations),
+    "batches": (1.0, store.fold_batches),
+    "limits": (1.0, store.tend_limits),
+    "hold": (1.0, _tend_failing),
+    "unhandled": (60.0, unhandled.warn),
+    "forget": (10.0, store.forget),
+    "history": (300.0, store.tend_history),
 }
 """Chores, besides the rescue, with the seconds between two runs by any worker."""
 
@@ -262,7 +251,7 @@ class Maintenance:
         chores[CAMPAIGN] = (0.75 * CAMPAIGN_SECONDS, self._drive)
 
         if self.schedules:
-            chores[SCHEDULES] = (SCHEDULES_SECONDS, self.schedules.fire)
+            chores[SCHEDULES] = (1.0, self.schedules.fire)
 
         return chores
 
@@ -309,33 +298,22 @@ class Maintenance:
 
     def _write_progress(self) -> None:
         """Write the progress that handlers reported."""
-        try:
-            self.progress.write(self.link, CHORE_SECONDS)
-        except psycopg.Error as error:
-            self._failed("progress", error)
+        if noted := self.progress.take():
+            self._do("progress", lambda conn: store.keep_progress(conn, noted))
 
     def _offer_samples(self) -> None:
         """Offer the sampled jobs. After a failure they are dropped: more will come."""
         taken = [self.samples.popleft() for _ in range(len(self.samples))]
-        if not taken:
-            return
-
-        try:
-            with self.link.use(bound=CHORE_SECONDS) as conn:
-                store.keep_samples(conn, taken)
-        except psycopg.Error as error:
-            self._failed(SAMPLES, error)
-        else:
-            self._failing.pop(SAMPLES, None)
+        if taken:
+            self._do("samples", lambda conn: store.keep_samples(conn, taken))
 
     def _send_times(self, *, is_last: bool = False) -> None:
-        """Send the durations and waits of the minute that has ended."""
-        try:
-            self._times.write(self.link, CHORE_SECONDS, is_last=is_last)
-        except psycopg.Error as error:
-            self._failed(TIMES, error)
-        else:
-            self._failing.pop(TIMES, None)
+        """Send the durations and waits of the minute that has ended.
+
+        After a failure they are lost.
+        """
+        if measured := self._times.take(is_last=is_last):
+            self._do("times", lambda conn: store.count_times(conn, measured))
 
     def _attempt(
         self, name: str, every: float, do: Callable[[store.Connection], object]

@@ -2,14 +2,12 @@
 
 from collections import deque
 
-from redrive.database.connections.link import Link
-from redrive.worker import store
 from redrive.worker.held import ClaimedJob
 from redrive.worker.store import Noted
 
 
 class ProgressBook:
-    """Progress since the last write. The loop adds to it; maintenance writes it."""
+    """Progress that is not written yet. The loop adds to it; maintenance takes it."""
 
     def __init__(self) -> None:
         self._noted: deque[Noted] = deque()
@@ -27,13 +25,11 @@ class ProgressBook:
             )
         )
 
-    def write(self, link: Link, bound: float) -> None:
-        """Write the newest of each job. Raises psycopg.Error; then it is dropped."""
+    def take(self) -> list[Noted]:
+        """Take out the newest progress of each job."""
         newest: dict[int, Noted] = {}
         while self._noted:
             noted = self._noted.popleft()
             newest[noted.id] = noted
 
-        if newest:
-            with link.use(bound=bound) as conn:
-                store.keep_progress(conn, list(newest.values()))
+        return list(newest.values())

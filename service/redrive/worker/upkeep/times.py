@@ -1,13 +1,11 @@
 """Durations and waits on their way to the database, once a minute."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from redrive.database.connections.link import Link
 from redrive.observability.metrics import Histogram
 from redrive.rules.attempts.settlement import Outcome
 from redrive.rules.times import DURATION_BUCKETS, WAIT_BUCKETS
-from redrive.worker import store
 from redrive.worker.store import Measured
 
 Pair = tuple[str, str]
@@ -23,38 +21,23 @@ NO_WAIT = (0,) * (len(WAIT_BUCKETS) + 1)
 class TimeBook:
     """Book of what a worker has measured and not sent yet.
 
-    The loop adds to the histograms; maintenance calls `write`.
+    The loop adds to the histograms; maintenance calls `take`.
     """
 
-    def __init__(
-        self,
-        durations: Histogram,
-        waits: Histogram,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, durations: Histogram, waits: Histogram) -> None:
         self._durations = durations
         self._waits = waits
-        self._clock = clock
         self._sent_durations: Counts = {}
         self._sent_waits: Counts = {}
-        self._minute = clock() // 60
+        self._minute = time.time() // 60
 
-    def write(self, link: Link, bound: float, *, is_last: bool = False) -> None:
-        """Send what was measured, soon after a minute has ended, or at last.
-
-        Raises psycopg.Error; then the times of this minute are lost.
-        """
-        minute = self._clock() // 60
+    def take(self, *, is_last: bool = False) -> list[Measured]:
+        """Take what was measured, soon after a minute has ended, or at last."""
+        minute = time.time() // 60
         if minute == self._minute and not is_last:
-            return
+            return []
 
         self._minute = minute
-        if measured := self._take():
-            with link.use(bound=bound) as conn:
-                store.count_times(conn, measured)
-
-    def _take(self) -> list[Measured]:
-        """Return what was measured since the last call."""
         durations = _by_kind(self._durations)
         waits = _by_kind(self._waits)
 
