@@ -1,6 +1,7 @@
 """Reports of a handler while it runs: progress, checkpoints and side effects."""
 
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from redrive.handlers.job import Notes
 from redrive.rules.payloads.redact import redact, scrub
 from redrive.worker.run.failures import Failing
+from redrive.worker.run.notes import ProgressRow
 from redrive.worker.run.sealing import Key, sealed_note, sealed_side_effect
 
 
@@ -29,25 +31,22 @@ class HandlerNotes(Notes):
         self._attempt = attempt
         self._services = attempt.services
 
-    @property
-    def key(self) -> Key:
-        """Return the job and its delivery."""
-        return self._attempt.key
-
     def progress(self, share: float, text: str) -> None:
         """Note how far the handler is."""
         self._attempt.is_noting = True
-        self._services.notes.progress(self, share, text)
+        self._services.notes.progress(
+            self._attempt.key, partial(self._sealed_progress, share, text)
+        )
 
-    def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:
+    def _sealed_progress(self, share: float, text: str) -> ProgressRow:
         """Return a row of `Progress`, without secrets, sealed if failures are."""
         sealed = sealed_note(
             self._services.keyring,
             {"text": scrub(text, self._attempt.secrets())},
             "progress",
-            self.key,
+            self._attempt.key,
         )
-        return (*self.key, share, sealed)
+        return (*self._attempt.key, share, sealed)
 
     def checkpoint(self, data: str) -> "Future[bool]":
         """Send a checkpoint; the future says if it was kept.
@@ -57,7 +56,8 @@ class HandlerNotes(Notes):
         self._attempt.is_noting = True
         note = {"data": msgspec.Raw(data.encode())}
         return self._services.notes.checkpoint(
-            self.key, sealed_note(self._services.keyring, note, "checkpoint", self.key)
+            self._attempt.key,
+            sealed_note(self._services.keyring, note, "checkpoint", self._attempt.key),
         )
 
     def side_effect(self, what: str, detail: dict[str, Any]) -> None:
@@ -68,4 +68,6 @@ class HandlerNotes(Notes):
         detail = redact(detail, declared, secrets)
 
         keyring = self._services.keyring
-        self._services.send(sealed_side_effect(keyring, what, detail, self.key))
+        self._services.send(
+            sealed_side_effect(keyring, what, detail, self._attempt.key)
+        )

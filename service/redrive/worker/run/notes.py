@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
 
 from redrive.worker.protocol import Checkpoint, CheckpointKept, Progress
 from redrive.worker.run.sealing import Key
@@ -12,17 +11,8 @@ PROGRESS_SECONDS = 1.0
 """Time between two messages with the newest progress of each job."""
 
 
-class Noting(Protocol):
-    """Notes of one attempt's handler."""
-
-    @property
-    def key(self) -> Key:
-        """Return the key of its job."""
-        ...
-
-    def sealed_progress(self, share: float, text: str) -> tuple[int, int, float, str]:
-        """Return a row of `Progress`."""
-        ...
+ProgressRow = tuple[int, int, float, str]
+"""Row of `Progress`."""
 
 
 class NoteBook:
@@ -31,7 +21,7 @@ class NoteBook:
     def __init__(self, send: Callable[[Checkpoint | Progress], None]) -> None:
         self._send = send
         # Progress that was not sent yet.
-        self._progress: dict[Key, tuple[Noting, float, str]] = {}
+        self._progress: dict[Key, Callable[[], ProgressRow]] = {}
 
         # Checkpoints that are not answered yet, by their numbers.
         self._waiting: dict[Key, list[tuple[int, Future[bool]]]] = {}
@@ -39,10 +29,13 @@ class NoteBook:
 
         self._lock = threading.Lock()
 
-    def progress(self, noting: Noting, share: float, text: str) -> None:
-        """Note how far an attempt is. Any thread may call it."""
+    def progress(self, key: Key, row: Callable[[], ProgressRow]) -> None:
+        """Note how far an attempt is. Any thread may call it.
+
+        `row` is called only if nothing newer replaces it before it is sent.
+        """
         with self._lock:
-            self._progress[noting.key] = noting, share, text
+            self._progress[key] = row
 
     def checkpoint(self, key: Key, data: str) -> "Future[bool]":
         """Send a checkpoint; the future says if it was kept. Any thread may call it."""
@@ -86,8 +79,4 @@ class NoteBook:
         with self._lock:
             noted, self._progress = self._progress, {}
 
-        rows = [
-            noting.sealed_progress(share, text)
-            for noting, share, text in noted.values()
-        ]
-        self._send(Progress(rows))
+        self._send(Progress([row() for row in noted.values()]))
