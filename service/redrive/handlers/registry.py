@@ -92,10 +92,7 @@ class Handlers:
         are_numbers = (
             is_whole(threshold) and is_duration(window) and is_duration(cooldown)
         )
-        values = (
-            (threshold, seconds(window), seconds(cooldown)) if are_numbers else (0,)
-        )
-        if min(values) <= 0:
+        if not are_numbers or min(threshold, seconds(window), seconds(cooldown)) <= 0:
             rule = "threshold, window and cooldown must be numbers above 0"
             msg = f"breaker({name!r}): {rule}"
             raise ValueError(msg)
