@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from redrive.database.connections.address import Address
-from redrive.dead_letters.campaigns.store import pause, plan, start
+from redrive.dead_letters.campaigns.store import cancel, pause, plan, start
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from redrive.extras.console.app import application
@@ -339,6 +339,21 @@ def test_the_overview_updates_as_one(database: Database, page: Any):
     assert in_use.split()[:2] == ["died", "2"]
     assert later.split()[:2] == ["died", "5"]
     assert page.locator("figure[data-chart=failures] .readout").inner_text()
+
+
+def test_a_campaign_updates_until_it_is_over(database: Database, page: Any):
+    make_dead_letters(database.conn, 2)
+    made = plan(database.conn, Filter(), actor="ada").plan
+    assert made
+    page.clock.install()
+    page.goto(f"/campaigns/{made}")
+    page.locator("#now .state.planned").wait_for()
+
+    cancel(database.conn, made, actor="ada", why="no")
+    page.clock.run_for(3_000)
+
+    page.locator("#now .state.cancelled").wait_for()
+    assert page.locator("#now").get_attribute("hx-get") is None
 
 
 def test_keys_lead_through_a_list(database: Database, page: Any):
