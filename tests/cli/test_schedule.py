@@ -51,24 +51,16 @@ def test_without_any_it_says_how_to_declare_one(redrive: Redrive) -> None:
     assert "@jobs.every(" in redrive("schedule", "ls").out
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "now"])
-def test_without_yes_it_only_shows(
-    redrive: Redrive, database: Database, worker: int, verb: str
+def test_a_preview_shows_the_times_and_a_name_of_no_schedule_is_refused(
+    redrive: Redrive, database: Database, worker: int
 ) -> None:
-    if verb == "resume":
-        paused = "select redrive.pause_schedule_v1('report.daily', 'ada', 'w')"
-        database.rows(paused)
-    audit = database.rows(ACTS)
-    for arguments in ([], ["--dry-run", "--why", "w"]):
-        ran = redrive("schedule", verb, "report.daily", *arguments, COLUMNS="120")
-        assert (ran.code, "nothing was changed" in ran.out) == (0, True)
-        assert "0 7 * * *" in ran.out
-
-    without = redrive("schedule", verb, "report.daily", "--yes")
-    assert (without.code, "--why is missing" in without.err) == (64, True)
-    missing = redrive("schedule", verb, "nothing", "--why", "w", "--yes")
-    assert (missing.code, missing.err) == (2, "redrive: there is no schedule nothing\n")
-    assert database.rows(ACTS) == audit
+    for verb in ("now", "pause", "resume"):
+        if verb == "resume":
+            redrive("schedule", "pause", "report.daily", "--why", "w", "--yes")
+        assert "0 7 * * *" in redrive("schedule", verb, "report.daily").out
+        missing = redrive("schedule", verb, "nothing", "--why", "w", "--yes")
+        no_such = (2, "redrive: there is no schedule nothing\n")
+        assert (missing.code, missing.err) == no_such
 
 
 def test_now_says_what_it_would_enqueue_and_what_it_has_enqueued(

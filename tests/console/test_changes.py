@@ -168,15 +168,6 @@ def test_two_who_redrive_the_same_at_once_start_one_campaign(
     assert started == [len(made)]
 
 
-def test_why_is_asked_and_kept(site: Site, olaf: TestClient):
-    job = make_dead_letter(site.database.conn)
-
-    answer = act(olaf, f"/change/dismiss?id={job}", why="  ")
-
-    assert (answer.status_code, "why is missing" in answer.text) == (400, True)
-    assert state(site, job) == "open"
-
-
 def test_dismiss_reopen_and_note(site: Site, olaf: TestClient):
     job = make_dead_letter(site.database.conn)
 

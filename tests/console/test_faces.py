@@ -169,8 +169,7 @@ class Shell(Face):
         return self._run() == 0
 
     def act(self, why: str) -> bool:
-        reason = ("--why", why) if why else ()
-        return self._run("--yes", *reason) == 0
+        return self._run("--yes", "--why", why) == 0
 
 
 class Form(Face):
@@ -230,7 +229,7 @@ def test_a_verb_shows_first_wants_a_reason_and_is_audited(
     before = site.database.rows(lines)
 
     assert offered.preview(), "a preview needs no reason"
-    assert not offered.act(why=""), "a change needs a reason"
+    assert not offered.act(why="  "), "a change needs a reason"
     assert site.database.rows(lines) == before
 
     assert offered.act(why="the bank is back")

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.console.conftest import Site, act
-from tests.console.test_changes import audit, said
+from tests.console.test_changes import said
 from tests.factories import make_limited_worker, make_schedule, make_worker
 
 
@@ -32,10 +32,6 @@ def test_a_limit_is_set_and_removed(site: Site, olaf: TestClient):
     act(olaf, "/change/remove-limit?name=emails", why="the new provider has none")
 
     assert limits(site) == []
-    assert [line[:3] for line in audit(site)] == [
-        ("token:olaf", "set limit", "the provider allows no more"),
-        ("token:olaf", "remove limit", "the new provider has none"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -105,11 +101,6 @@ def test_a_schedule_is_paused_resumed_and_run(site: Site, olaf: TestClient):
         said(olaf, run)
         == f"report.daily has enqueued job {job}; redrive job show {job}."
     )
-    assert [line[1] for line in audit(site)] == [
-        "pause schedule",
-        "run schedule",
-        "resume schedule",
-    ]
     assert "There is no schedule x." in olaf.get("/change/run-schedule?name=x").text
 
 
