@@ -212,17 +212,16 @@ def test_the_overview_draws_what_was_recorded(site: Site, olaf: TestClient):
     assert "/queues/default?from=1h" in page
 
 
-@pytest.mark.parametrize(
-    "query", ["", "?from=1h", "?from=24h", "?from=7d", "?from=35d"]
-)
-def test_a_page_of_charts_stays_small(site: Site, olaf: TestClient, query: str):
+def test_a_page_of_charts_stays_small(site: Site, olaf: TestClient):
     make_dead_letters(site.database.conn, 3)
     for n in range(40):
         mark(site.database.conn, n * 3, "deploy", f"1.{n}")
     record(site.database.conn)
 
-    for path in ("/", "/queues/default", "/kinds", "/kinds/invoice.charge", "/groups"):
-        answer = olaf.get(path + query)
+    pages = ("/", "/queues/default", "/kinds", "/kinds/invoice.charge", "/groups")
+    spans = ("", "?from=1h", "?from=24h", "?from=7d", "?from=35d")
+    for path in (page + span for page in pages for span in spans):
+        answer = olaf.get(path)
         assert answer.status_code == 200, path
         assert len(answer.content) < MOST_BYTES, path
 
