@@ -352,8 +352,13 @@ def test_a_rate_that_is_no_rate_is_refused_alike(
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
+    ("url", "what"), [("nonsense:p4ss", "does not parse"), ("", "is empty")]
+)
+def test_a_url_that_is_no_url_is_named_by_its_option(
+    redrive: Redrive, url: str, what: str
+) -> None:
+    """The variable was named, which may be right, or not set."""
+    for command in (
         "queue ls",
         "queue pause payments --why slow --yes",
         "dlq redrive --kind a --yes --why fixed",
@@ -368,21 +373,13 @@ def test_a_rate_that_is_no_rate_is_refused_alike(
         "exporter",
         "console --demo --port 0",
         "demo ledger",
-    ],
-)
-@pytest.mark.parametrize("url", ["nonsense:p4ss", ""])
-def test_a_url_that_is_no_url_is_named_by_its_option(
-    redrive: Redrive, command: str, url: str
-) -> None:
-    """The variable was named, which may be right, or not set."""
-    done = redrive(*command.split(), "--database-url", url)
-    what = "does not parse" if url else "is empty"
+    ):
+        done = redrive(*command.split(), "--database-url", url)
 
-    assert done.code == 64
-    assert done.err.splitlines()[-1].startswith(
-        f"redrive: --database-url {what}; it must be a"
-    )
-    assert "p4ss" not in done.err
+        assert done.code == 64, command
+        said = f"redrive: --database-url {what}; it must be a"
+        assert done.err.splitlines()[-1].startswith(said), command
+        assert "p4ss" not in done.err
 
 
 @pytest.mark.parametrize(

@@ -156,25 +156,21 @@ def test_the_highest_role_of_their_groups_is_theirs(door: Door):
     assert client.get("/change/pause?queue=default").status_code == 403
 
 
-@pytest.mark.parametrize(
-    ("sub", "says"),
-    [
-        ("guest", "none of your groups has a role here"),
-        ("stranger", "none of your groups has a role here"),
-        ("mallory", "did not verify your email"),
-        ("malory", "did not verify your email"),  # Some providers send text
-        ("nobody", "did not send your name"),
-        ("two", "must send one name"),
-    ],
-)
-def test_whom_the_provider_knows_and_we_do_not_stays_outside(
-    door: Door, sub: str, says: str
-):
-    client, answer = door.enters(sub)
+def test_whom_the_provider_knows_and_we_do_not_stays_outside(door: Door):
+    reasons = {
+        "guest": "none of your groups has a role here",
+        "stranger": "none of your groups has a role here",
+        "mallory": "did not verify your email",
+        "malory": "did not verify your email",  # Some providers send text
+        "nobody": "did not send your name",
+        "two": "must send one name",
+    }
+    for sub, says in reasons.items():
+        client, answer = door.enters(sub)
 
-    assert (answer.status_code, says in answer.text) == (403, True)
-    assert COOKIE not in client.cookies
-    assert client.get("/").status_code == 303
+        assert (answer.status_code, says in answer.text) == (403, True), sub
+        assert COOKIE not in client.cookies
+        assert client.get("/").status_code == 303
 
 
 def test_the_address_holds_what_only_this_browser_can_answer(door: Door):
@@ -279,20 +275,12 @@ def test_a_provider_that_is_another_or_away_lets_nobody_in(opened: Any, issuer: 
             assert (answer.status_code, says in answer.text) == (503, True)
 
 
-@pytest.mark.parametrize(
-    "onward",
-    [
-        "https://evil.test/",
-        "//evil.test/",
-        "/\\evil.test/",
-        "",
-        "/groups?kind=" + "a" * 5000,
-    ],
-)
-def test_coming_back_leads_nowhere_else(door: Door, onward: str):
-    _, answer = door.enters("ada", onward)
+def test_coming_back_leads_nowhere_else(door: Door):
+    elsewhere = ("https://evil.test/", "//evil.test/", "/\\evil.test/", "")
+    for onward in (*elsewhere, "/groups?kind=" + "a" * 5000):
+        _, answer = door.enters("ada", onward)
 
-    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/"), onward
 
 
 def test_a_session_that_was_planted_is_not_the_one_that_begins(door: Door):

@@ -492,9 +492,9 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
     assert {f"--{name_of(field)}" for field in of.criteria()} <= options
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_the_shell_can_repeat_what_a_page_shows(site: Site, olaf: TestClient):
+    """click accepts the command under a page, with the same filter."""
+    for path in (
         "/dead-letters?kind=invoice.charge&since=2h&state=any",
         "/dead-letters?error-class=--json&tenant=a%20b",
         "/jobs?state=ready&queue=default",
@@ -508,27 +508,22 @@ def test_the_filters_are_those_of_the_command_line(of: type[Criteria], words: st
         "/schedules",
         "/kinds",
         "/kinds/mail.send?from=24h",
-    ],
-)
-def test_the_shell_can_repeat_what_a_page_shows(
-    site: Site, olaf: TestClient, path: str
-):
-    """click accepts the command under a page, with the same filter."""
-    page = olaf.get(path).text
-    shown = re.search(
-        r'In a shell</span> <span id="command"><code>([^<]+)</code>', page
-    )
-    assert shown
-    words = shlex.split(html.unescape(shown[1]))
+    ):
+        page = olaf.get(path).text
+        shown = re.search(
+            r'In a shell</span> <span id="command"><code>([^<]+)</code>', page
+        )
+        assert shown, path
+        words = shlex.split(html.unescape(shown[1]))
 
-    assert words[0] == "redrive"
-    group, arguments = cli, words[1:]
-    while hasattr(group, "get_command"):
-        with group.make_context(
-            "redrive", [arguments[0], "--help"], resilient_parsing=True
-        ) as ctx:
-            group, arguments = group.get_command(ctx, arguments[0]), arguments[1:]
-    assert group.make_context("it", arguments)
+        assert words[0] == "redrive"
+        group, arguments = cli, words[1:]
+        while hasattr(group, "get_command"):
+            with group.make_context(
+                "redrive", [arguments[0], "--help"], resilient_parsing=True
+            ) as ctx:
+                group, arguments = group.get_command(ctx, arguments[0]), arguments[1:]
+        assert group.make_context("it", arguments), path
 
 
 def test_the_report_is_a_page_and_a_call_of_the_api(site: Site, olaf: TestClient):
