@@ -1,7 +1,7 @@
 """Fixtures: the MCP server on the test's database, with the login that a deployment has."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -61,17 +61,13 @@ def data_of(text: str) -> Any:
 
 
 @pytest.fixture
-def make_agent(database: Database) -> Iterator[Callable[[Budget], Agent]]:
+def make_agent(database: Database) -> Callable[[Budget], Agent]:
     """Return a function that makes an agent with a budget."""
-    made: list[Desk] = []
 
     def make(budget: Budget = PLENTY) -> Agent:
-        made.append(Desk(Address(database.url), budget))
-        return Agent(made[-1])
+        return Agent(Desk(Address(database.url), budget))
 
-    yield make
-    for desk in made:
-        desk.close()
+    return make
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from redrive.cli.main import main
 from redrive.database.connections.address import Address
 from redrive.database.connections.connect import CALL_SECONDS, OwnConnection
 from redrive.database.embedded import free_port
-from redrive.extras.agents.desk import Desk
+from redrive.extras.agents.desk import Answer, Desk
 from redrive.extras.agents.server import application
 from redrive.extras.console.security import guard
 from redrive.extras.console.security.access import Access, Proxy, Role, Tokens, networks
@@ -94,7 +94,6 @@ def client(database: Database, tmp_path: Path) -> Iterator[TestClient]:
     with TestClient(app, base_url="https://mcp.test") as made:
         made.headers |= ACCEPT
         yield made
-    desk.close()
 
 
 def _begin(client: TestClient, token: str) -> dict[str, str]:
@@ -221,7 +220,6 @@ def test_a_page_of_another_site_sends_nothing_through_a_proxy(
         assert status(origin="https://mcp.test") == 200
         assert status(origin="https://evil.test") == 403
         assert status(origin="null") == 403
-    desk.close()
 
 
 @pytest.mark.waits
@@ -262,38 +260,28 @@ def test_the_command_answers_over_http(database: Database, tmp_path: Path) -> No
         process.wait(60)
 
 
-def test_another_thread_may_take_the_last_idle_connection(database: Database) -> None:
-    class Taken(list[OwnConnection]):
-        """A list whose last item is gone between a look at it and pop."""
-
-        def __len__(self) -> int:
-            return 1
-
-    idle = Taken()
-    desk = Desk(Address(database.url), PLENTY, idle)
-    answer = desk.call(Agent("claude", "ada"), "list_groups", {})
-    idle.pop().close()
-
-    assert not answer.is_error, answer.text
-
-
-def test_a_frozen_database_ends_a_call_and_not_the_server(database: Database) -> None:
-    idle: list[OwnConnection] = []
-    desk = Desk(Address(database.url), PLENTY, idle)
+def test_a_frozen_database_ends_a_call_and_not_the_server(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(Address(database.url), PLENTY)
     ada = Agent("claude", "ada")
-    assert not desk.call(ada, "list_groups", {}).is_error
-    (conn,) = idle
-    backend = conn.info.backend_pid
-    assert conn.patience == CALL_SECONDS
-    conn.patience = 0.5
 
-    os.kill(backend, signal.SIGSTOP)
-    try:
+    def freeze(conn: OwnConnection, *_: object) -> Answer:
+        """Answer a call of a connection whose server is frozen."""
+        backend = conn.info.backend_pid
+        assert conn.patience == CALL_SECONDS
+        conn.patience = 0.5
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            conn.execute("select")
+        finally:
+            os.kill(backend, signal.SIGCONT)
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Desk, "_answer", lambda _, *given: freeze(*given))
         answer = desk.call(ada, "list_groups", {})
-    finally:
-        os.kill(backend, signal.SIGCONT)
     after = desk.call(ada, "list_groups", {})
-    desk.close()
 
     assert (answer.is_error, after.is_error) == (True, False)
     assert answer.text == "the database refused the call (no connection)"

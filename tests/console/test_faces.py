@@ -247,7 +247,6 @@ def test_an_agent_proposes_a_verb_and_a_person_makes_it(site: Site, word: str):
     desk = Desk(Address(site.database.url), Budget(9, 9))
     asked = {"group": group, "action": word, "why": "they fail"}
     told = desk.call(Agent("helper", "ada"), "propose_change", asked)
-    desk.close()
 
     assert not told.is_error, told.text
     number = site.database.value("select max(id) from redrive.proposals")

@@ -103,7 +103,6 @@ def test_no_credential_is_legible_after_a_worker_ran(
         seen[f"show_dead_letter {job}"] = _ask(desk, "show_dead_letter", job=job)
     for name in ("list_groups", "report", "series"):
         seen[name] = _ask(desk, name)
-    desk.close()
 
     legible = {
         place: found for place, text in seen.items() if (found := _legible(text))

@@ -3,8 +3,8 @@
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -64,40 +64,16 @@ class Desk:
 
     address: Address
     budget: Budget
-    _idle: list[OwnConnection] = field(default_factory=list[OwnConnection])
 
     @contextmanager
     def connected(self) -> Iterator[OwnConnection]:
-        """Yield a connection; keep it for the next call unless it broke."""
-        conn = self._idle_one() or self._open()
-
-        try:
-            yield conn
-        finally:
-            if conn.closed or not conn.is_idle:
-                conn.close()
-            else:
-                self._idle.append(conn)
-
-    def _idle_one(self) -> OwnConnection | None:
-        """Take an idle connection. Another thread may take the last one meanwhile."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return None
-
-    def _open(self) -> OwnConnection:
+        """Yield a connection of its own for a call. Agents call seldom."""
         address = replace(self.address, role=ROLE)
         conn = address.connect("redrive mcp", statement_timeout=STATEMENT_SECONDS)
-        conn.patience = CALL_SECONDS
-        migrate.require_or_close(conn)
-
-        return conn
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+        with closing(conn):
+            conn.patience = CALL_SECONDS
+            migrate.require(conn)
+            yield conn
 
     def call(self, agent: Agent, name: str, given: Fields) -> Answer:
         """Answer a call. Errors are answers, too, and hold no values of rows."""
