@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from kubernetes_validate import utils
 
 from tests.chart.helm import CHART, Release
+from tests.chart.rendered import LOGINS
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader)
-LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 
 Values = dict[str, Any]
 Path = tuple[str, ...]

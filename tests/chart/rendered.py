@@ -11,6 +11,10 @@ KEDA = {
 LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 
 
+def pool(**properties: Any) -> dict[str, Any]:
+    return {"workers": {"mail": {"handlers": "a:b"} | properties}}
+
+
 def with_pool(**pool: Any) -> dict[str, Any]:
     return {
         "database": LOGINS,

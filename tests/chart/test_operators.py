@@ -13,9 +13,9 @@ from tests import pages
 from tests.chart.conftest import Render
 from tests.chart.fakeapi import FakeCluster
 from tests.chart.helm import Helm
+from tests.chart.rendered import LOGINS
 from tests.programs import missing
 
-LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 PODS = "-l app.kubernetes.io/name=redrive,app.kubernetes.io/component=worker"
 MINIMUM = {
     "KEDA": "2.17.1",

@@ -10,12 +10,7 @@ import pytest
 from redrive.extras.targets.file import KIND
 from tests.chart.conftest import Render
 from tests.chart.helm import CHART, HelmRefusedError
-
-LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
-
-
-def pool(**properties: Any) -> dict[str, Any]:
-    return {"workers": {"mail": {"handlers": "a:b"} | properties}}
+from tests.chart.rendered import LOGINS, pool
 
 
 def monitored(**properties: Any) -> dict[str, Any]:

@@ -14,10 +14,10 @@ import yaml
 
 from tests.chart.conftest import EVERYTHING, Render, read_values
 from tests.chart.helm import CHART, Helm, HelmRefusedError
+from tests.chart.rendered import LOGINS
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.load((CHART / "values.yaml").read_text(), yaml.CSafeLoader)
-LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 FOR_PARENT_CHARTS = {("enabled",)}
 """Helm hands them to every chart that is a part of another; there is nothing to do with them here.
 """

@@ -13,18 +13,13 @@ import pytest
 from redrive.rules.model import Category, Reason
 from tests.chart.conftest import Render
 from tests.chart.helm import CHART, HelmRefusedError
-from tests.chart.rendered import GATEWAY, SOURCES
+from tests.chart.rendered import GATEWAY, LOGINS, SOURCES, pool
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-LOGINS = {login: {"existingSecret": login} for login in ("owner", "worker", "operator")}
 MORE = {"requests": {"memory": "1Gi"}, "limits": {"memory": "512Mi"}}
 SYSTEM = {"mode": "verify-full", "systemCa": True}
 LONGEST_PATTERN = 140
 """In characters: a pattern is printed with a refusal, in a terminal of 80 columns."""
-
-
-def pool(**properties: Any) -> dict[str, Any]:
-    return {"workers": {"mail": {"handlers": "a:b"} | properties}}
 
 
 def automatic(**properties: Any) -> dict[str, Any]:
