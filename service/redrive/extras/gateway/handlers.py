@@ -7,14 +7,10 @@ import logging
 import os
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-import psycopg
-
 from redrive.database.connections.address import Address
-from redrive.database.connections.connect import OwnConnection
 from redrive.errors import SettingsError
 from redrive.extras.gateway import tally
 from redrive.extras.gateway.connect import connect
@@ -48,12 +44,10 @@ class CameBack(GiveUp):
     """The message came back to the dead letter queue, for another cause."""
 
 
-class _Connections(threading.local):
-    """Connections of one thread; each is opened when it is first used."""
+class _Own(threading.local):
+    """Connection of one thread to the source; it is opened when it is first used."""
 
-    def __init__(self) -> None:
-        self.database: OwnConnection | None = None
-        self.source: Source | None = None
+    source: Source | None = None
 
 
 class SendBack(HandOver):
@@ -65,7 +59,7 @@ class SendBack(HandOver):
         self._source = source
         self._database = database
         self._counts = counts
-        self._own = _Connections()
+        self._own = _Own()
 
     def source_of(self, job: Job) -> str:
         """Return the kind, which is also the name of its source."""
@@ -125,11 +119,10 @@ class SendBack(HandOver):
         if waiting:
             raise Snooze(BEHIND_SECONDS)
 
-        conn = self._connected_database()
         # The keys are made without the body and the token.
         mark = Mark(job=job.id, redrives=job.redrives, body="", token="")
 
-        with conn.transaction():
+        with self._database.connect("redrive gateway") as conn, conn.transaction():
             if idempotent(conn, mark.key):
                 job.complete(conn)
                 return
@@ -154,18 +147,6 @@ class SendBack(HandOver):
             self._own.source = connect(self._source)
 
         return self._own.source
-
-    def _connected_database(self) -> OwnConnection:
-        """Return the thread's connection to the database; see `_connected`."""
-        conn = self._own.database
-        if conn is not None:
-            with suppress(psycopg.OperationalError):
-                conn.execute("select")
-
-        if conn is None or conn.closed:
-            conn = self._own.database = self._database.connect("redrive gateway")
-
-        return conn
 
     def _disconnect(self) -> None:
         if self._own.source is not None:
