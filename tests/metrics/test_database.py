@@ -114,8 +114,8 @@ def test_a_kind_keeps_its_name_when_others_come(database: Database, reader):
     )
 
 
-def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
-    began, readers = time.monotonic(), [reader() for _ in range(100)]
+def test_many_scrapes_at_once_are_one_reading(database: Database, reader):
+    began, readers = time.monotonic(), [reader() for _ in range(40)]
     shown(
         reader()
     )  # the first snapshot ever: while it is made, others have none to show
@@ -130,7 +130,7 @@ def test_a_hundred_scrapes_at_once_are_one_reading(database: Database, reader):
     database.rows("select pg_stat_force_next_flush()")
     wait_for(lambda: database.value(written) >= 3)
 
-    assert sum("redrive_stats_up 1.0" in text for text in texts) == 100
+    assert sum("redrive_stats_up 1.0" in text for text in texts) == 40
     assert database.value(written) <= 10 + took, (
         "ours, and one for every two seconds that it took"
     )
@@ -279,7 +279,7 @@ def test_the_exporter_logs_once_that_the_database_is_lost_and_that_it_is_back(
             " where application_name = 'redrive stats'"
         )
         wait_for(lambda: lost in lines())
-        wait_for(lambda: _failures(port) > 5)
+        wait_for(lambda: _failures(port) > 2)
         server.admin("alter database {} allow_connections true", name)
         wait_for(lambda: lines()[-1] == back)
 
@@ -362,8 +362,9 @@ def test_a_lost_worker_counts_while_it_holds_jobs(database: Database, reader):
 
 @pytest.mark.parametrize("way", ["gone", "hangs"])
 def test_without_the_database_the_block_is_dropped(
-    database: Database, reader, way: str
+    database: Database, reader, monkeypatch: pytest.MonkeyPatch, way: str
 ):
+    monkeypatch.setattr("redrive.observability.stats.READ_SECONDS", 2.0)
     stats = reader()
     assert value(shown(stats), "redrive_stats_up") == 1
     [backend] = database.column(

@@ -48,7 +48,7 @@ def test_who_blocks_is_named_after_ten_seconds_and_at_the_end(url: str) -> None:
                 f" ('a', '{{\"card\": \"{SECRET}\"}}')"
             )
             done = subprocess.run(
-                [sys.executable, "-m", "redrive", "migrate", "--patience", "20s"],
+                [sys.executable, "-m", "redrive", "migrate", "--patience", "15s"],
                 env={"PATH": os.environ["PATH"], "REDRIVE_DATABASE_URL": url},
                 capture_output=True,
                 text=True,
@@ -68,7 +68,7 @@ def test_who_blocks_is_named_after_ten_seconds_and_at_the_end(url: str) -> None:
         assert told["statement"] == "insert into redrive.jobs"
         assert told["transaction_seconds"] >= 10
         assert last.startswith(
-            f"redrive: gave up after 20 s: pid {told['pid']} (application"
+            f"redrive: gave up after 15 s: pid {told['pid']} (application"
         )
         assert "'checkout', idle in transaction" in last
         assert last.endswith("then run: redrive migrate")
@@ -89,8 +89,8 @@ def test_a_build_of_an_index_that_waits_is_given_up_too(
         )
         with holder.transaction():
             holder.execute("select count(*) from redrive.jobs")
-            with pytest.raises(SchemaError, match=r"gave up after 2 s: pid .*'report'"):
-                migrate(conn, patience=2)
+            with pytest.raises(SchemaError, match=r"gave up after 1 s: pid .*'report'"):
+                migrate(conn, patience=1)
 
         assert migrate(conn).applied == [INDEX.name]
         invalid = "select count(*) from pg_index where not indisvalid"
@@ -106,7 +106,7 @@ def test_autovacuum_gives_way_to_a_migration() -> None:
     )
     running = "select relid::regclass::text from pg_stat_progress_vacuum"
     with (
-        embedded(18, autovacuum="on", autovacuum_naptime="5s") as server,
+        embedded(18, autovacuum="on", autovacuum_naptime="1s") as server,
         server.empty() as url,
         connect(url) as conn,
     ):

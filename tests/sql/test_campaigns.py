@@ -418,11 +418,11 @@ def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
     database: Database,
 ) -> None:
     """kill -9 of the driver, as its server sees it: the session ends between or in statements."""
-    make_dead_letters(database.conn, 40)
+    make_dead_letters(database.conn, 20)
     campaign = started(database.conn, terms=Terms(canaries=3))
     begun: Counter[int] = Counter()
     worker = make_worker(database.conn)
-    for n in range(60):
+    for n in range(30):
         driver = database.session()
         if n % 3:  # killed in the middle: what it had not committed is gone
             driver.rows("begin")
@@ -433,8 +433,8 @@ def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
         if jobs:
             complete(database.conn, worker, *jobs)
 
-    assert counts(database.conn, campaign) == ("done", 40, 40, 0, 0, 0, {})
-    assert len(begun) == 40
+    assert counts(database.conn, campaign) == ("done", 20, 20, 0, 0, 0, {})
+    assert len(begun) == 20
     assert set(begun.values()) == {1}
     assert database.value("select max(redrives) from redrive.dead_letters") == 0
 

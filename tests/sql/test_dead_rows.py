@@ -117,13 +117,18 @@ def one_of_a_batch(session: Session, worker: int) -> None:
     session.rows("select redrive.fold_batches_v1(20)")
 
 
-KEYED = (
-    "insert into redrive.jobs (kind, ordering_key, run_at, priority)"
-    f" select 'a', 'k', '2020-01-01', 9 from generate_series(1, {DEAD}) n;"
-    # each of them was parked, and then due
-    " update redrive.jobs set run_at = '2020-01-01';"
-    " delete from redrive.jobs"
-)
+def keyed(dead: int) -> str:
+    """Return statements under which this many jobs of one key end."""
+    return (
+        "insert into redrive.jobs (kind, ordering_key, run_at, priority)"
+        f" select 'a', 'k', '2020-01-01', 9 from generate_series(1, {dead}) n;"
+        # each of them was parked, and then due
+        " update redrive.jobs set run_at = '2020-01-01';"
+        " delete from redrive.jobs"
+    )
+
+
+KEYED = keyed(DEAD)
 
 KEYS = (
     "insert into redrive.running_keys (queue, ordering_key, job)"
@@ -430,10 +435,14 @@ def test_a_line_in_which_no_job_has_waited_for_an_hour_is_forgotten(
     assert database.column("select name from redrive.limit_lines") == ["new"]
 
 
+HOT = keyed(500)
+"""Far more than the hundred after which a key is hot."""
+
+
 def heat(database: Database, worker: int) -> None:
     """Give the ordering key k a row in hot_keys, and its place."""
     for _ in range(2):
-        die(database, CASES["jobs of an ordering key"].die)
+        die(database, HOT)
         make_job(database.conn, ordering_key="k", idempotency_key=None)
         complete(database.conn, worker, claim_one(database.conn, worker))
     assert database.value("select jobs_from > 0 from redrive.hot_keys")
@@ -474,7 +483,7 @@ def test_jobs_of_a_hot_key_run_one_at_a_time_in_their_order(database: Database) 
 def test_a_key_that_becomes_hot_is_claimed_by_one_worker(database: Database) -> None:
     """The other claim began before it, and sees neither the row nor the claimed job."""
     worker = make_worker(database.conn)
-    die(database, CASES["jobs of an ordering key"].die)
+    die(database, HOT)
     first = make_job(database.conn, ordering_key="k")
     second = make_job(database.conn, ordering_key="k", priority=5)
     database.rows("update redrive.jobs set run_at = now()")
@@ -520,7 +529,7 @@ def test_a_place_of_a_key_waits_for_transactions_that_may_insert_older_jobs(
     older = make_job(late.conn, ordering_key="k")
     heated = "select jobs_from from redrive.hot_keys"
     for _ in range(2):
-        die(database, CASES["jobs of an ordering key"].die)
+        die(database, HOT)
         make_job(database.conn, ordering_key="k")
         complete(database.conn, worker, claim_one(database.conn, worker))
     assert database.value(heated) == 0
