@@ -232,6 +232,21 @@ def let_die(conn: Connection, worker: int, job: Claimed, **report: Any) -> int:
     return job.id
 
 
+def complete_next(conn: Connection, worker: int) -> set[int]:
+    """Claim the one job that is due, and complete it. Returns its id, if it was completed."""
+    return complete(conn, worker, claim_one(conn, worker))
+
+
+def settle_next(conn: Connection, worker: int, outcome: str, **report: Any) -> bool:
+    """Claim the one job that is due, and settle it. Returns whether that was done."""
+    return settle(conn, worker, claim_one(conn, worker), outcome, **report)
+
+
+def let_next_die(conn: Connection, worker: int, **report: Any) -> int:
+    """Claim the one job that is due, and dead-letter it. Returns its id."""
+    return let_die(conn, worker, claim_one(conn, worker), **report)
+
+
 def make_dead_letter(
     conn: Connection, kind: str = "invoice.charge", payload: Any = None, **options: Any
 ) -> int:

@@ -172,6 +172,16 @@ class Database(Session):
             opened.conn.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
         return opened
 
+    def transaction(
+        self, query: LiteralString | None = None, *parameters: Any, **settings: str
+    ) -> Session:
+        """Another session, in a transaction that has run this statement, if any."""
+        opened = self.session(**settings)
+        opened.rows("begin")
+        if query is not None:
+            opened.rows(query, *parameters)
+        return opened
+
     def connect(self, role: str | None = None, **settings: str) -> Connection:
         """The connection of another session."""
         return self.session(role, **settings).conn

@@ -14,12 +14,11 @@ from redrive.extras.proposals import store as proposals
 from redrive.handlers import Handlers
 from tests.agents.conftest import Agent
 from tests.factories import (
-    claim_one,
     failure,
     make_dead_letter,
     make_job,
     make_worker,
-    settle,
+    settle_next,
 )
 from tests.postgres import Database
 
@@ -71,7 +70,7 @@ def test_an_agent_sees_a_cause_before_any_job_dies(
     worker = make_worker(conn)
     job = make_job(conn)
     fault = failure(category="transient", message="503, password=hunter2-canary")
-    settle(conn, worker, claim_one(conn, worker), "retry", delay=60, failure=fault)
+    settle_next(conn, worker, "retry", delay=60, failure=fault)
 
     (group,) = agent.data("list_groups")
     cause = agent.data("why_job", job=job)["cause"]

@@ -12,10 +12,10 @@ from redrive.worker.store import retire
 from tests.cli.conftest import Redrive
 from tests.factories import (
     claim,
-    claim_one,
     complete,
     failure,
     let_die,
+    let_next_die,
     make_dead_letter,
     make_dead_letters,
     make_job,
@@ -331,7 +331,7 @@ def test_quarantine_is_shown_left_out_and_left_when_told(
     (job,) = make_dead_letters(database.conn, 1)
     redrive("dlq", "redrive", str(job), "--why", "fixed", "--yes")
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     many = ("dlq", "redrive", "--kind", "invoice.charge")
 
     assert (
@@ -453,7 +453,7 @@ def died_in(database: Database, version: str, category: str = "bug") -> int:
     job = make_job(database.conn, "mail")
     worker = make_worker(database.conn, "undertaker")
     record = failure(category=category, detail={"version": version})
-    let_die(database.conn, worker, claim_one(database.conn, worker), failure=record)
+    let_next_die(database.conn, worker, failure=record)
     retire(database.conn, worker)
     return job
 

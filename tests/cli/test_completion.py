@@ -9,7 +9,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from redrive.cli.main import cli
-from tests.factories import claim_one, failure, let_die, make_job, make_worker
+from tests.factories import failure, let_next_die, make_job, make_worker
 from tests.postgres import Database
 
 KNOWN = ShellComplete(cli, {}, "redrive", "_REDRIVE_COMPLETE")
@@ -28,9 +28,7 @@ def shop(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     conn = database.conn
     worker = make_worker(conn)
     make_job(conn, "app.tasks.SendMail", queue="Mail")
-    let_die(
-        conn, worker, claim_one(conn, worker), failure=failure(fingerprint="3f9a" * 4)
-    )
+    let_next_die(conn, worker, failure=failure(fingerprint="3f9a" * 4))
     make_job(conn, "invoice.charge", queue="billing")
     database.rows("update redrive.workers set version = '1.4.2'")
     database.rows(

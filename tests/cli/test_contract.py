@@ -9,7 +9,7 @@ from redrive.cli.support.connection import only_one
 from redrive.settings import load as load_settings
 from redrive.worker import store
 from tests.cli.conftest import Redrive
-from tests.factories import claim_one, failure, make_job, make_jobs, make_worker, settle
+from tests.factories import failure, make_job, make_jobs, make_worker, settle_next
 from tests.postgres import Database
 
 LISTED = {
@@ -44,14 +44,7 @@ def let_die(
     """A job that has died."""
     job = make_job(database.conn, kind, **fields)
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "dead",
-        reason=reason,
-        failure=failure(),
-    )
+    settle_next(database.conn, worker, "dead", reason=reason, failure=failure())
     return job
 
 

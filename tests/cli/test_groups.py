@@ -3,7 +3,7 @@
 from markdown_it import MarkdownIt
 
 from tests.cli.conftest import Redrive
-from tests.factories import claim_one, failure, let_die, make_job, make_worker
+from tests.factories import failure, let_next_die, make_job, make_worker
 from tests.postgres import Database
 from trials.rollouts.rollouts import settle
 
@@ -23,7 +23,7 @@ def _die(
     record = failure(
         fingerprint=fingerprint, detail={"version": version, "stack": []}, **overrides
     )
-    let_die(database.conn, worker, claim_one(database.conn, worker), failure=record)
+    let_next_die(database.conn, worker, failure=record)
     return job
 
 
@@ -122,7 +122,7 @@ def test_a_report_of_jobs_that_handlers_gave_up_proposes_no_redrive(
         message="401\nFor more information check: https://httpstatuses.com/401",
         fingerprint=group,
     )
-    let_die(conn, worker, claim_one(conn, worker), failure=gave_up)
+    let_next_die(conn, worker, failure=gave_up)
     report = redrive("dlq", "report", group).out
     review = redrive("dlq", "report", "--since", "7d").out
 
@@ -183,7 +183,7 @@ def test_no_text_of_a_producer_is_live_in_a_report(
         database.conn, "www.evil.example", {LIVE: [LIVE], "```": "\n````\nCANARY"}
     )
     worker = make_worker(database.conn, LIVE)
-    let_die(database.conn, worker, claim_one(database.conn, worker), failure=record)
+    let_next_die(database.conn, worker, failure=record)
     actor = ("--actor", f"CANARY` {LIVE}"[:200].replace("\n", " "))
     assert redrive("dlq", "mute", "f1f1", "--why", LIVE, "--yes", *actor).code == 0
 

@@ -18,14 +18,15 @@ from tests.cli.conftest import Redrive
 from tests.factories import (
     claim,
     claim_one,
-    complete,
+    complete_next,
     failure,
-    let_die,
+    let_next_die,
     make_dead_letter,
     make_job,
     make_jobs,
     make_worker,
     settle,
+    settle_next,
 )
 from tests.factories import redrive as put_back
 from tests.postgres import Connection, Database
@@ -78,9 +79,7 @@ def test_ls_has_the_fields_and_the_filters(
     conn = database.conn
     job = make_job(conn, "mail.send", {"n": 1}, tenant="acme", idempotency_key="k")
     worker = make_worker(conn, "pod-1")
-    settle(
-        conn, worker, claim_one(conn, worker), "retry", delay=300.0, failure=failure()
-    )
+    settle_next(conn, worker, "retry", delay=300.0, failure=failure())
     make_job(conn, "mail.send")
     claim_one(conn, worker)
 
@@ -134,7 +133,7 @@ def test_show_says_what_became_of_a_job_of_which_nothing_is_kept(
     """It said the same of one that had succeeded and of one that never was."""
     conn, worker = database.conn, make_worker(database.conn)
     done = make_job(conn, "mail.send")
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
 
     ended, unknown = redrive("job", "show", str(done)), redrive("job", "show", "999999")
 
@@ -198,9 +197,7 @@ def test_why_scheduled_and_retrying(database: Database) -> None:
     """Due in 3 min."""
     conn = database.conn
     job, worker = make_job(conn, "mail.send"), register(conn)
-    settle(
-        conn, worker, claim_one(conn, worker), "retry", delay=185.0, failure=failure()
-    )
+    settle_next(conn, worker, "retry", delay=185.0, failure=failure())
     later = make_job(conn, "mail.send")
     database.rows(
         "update redrive.jobs set run_at = now() + interval '2 h' where id = %s", later
@@ -265,7 +262,7 @@ def test_why_behind_a_key_that_a_death_holds(
     first, second, third = (
         make_job(conn, "mail.send", ordering_key="K") for _ in range(3)
     )
-    let_die(conn, worker, claim_one(conn, worker))
+    let_next_die(conn, worker)
     held = f"behind ordering key K, held by dead letter {first} (redrive or dismiss it)"
 
     assert why(database, second) == ("behind_key", f"it is the first in line {held}")
@@ -407,7 +404,7 @@ def test_show_tells_the_story_of_a_live_job(
 
     # The queue has no history.
     worker = make_worker(conn)
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
     ended = redrive("job", "show", str(job)).out
     assert "redriven by campaign 1; then completed  by ada: fixed" in ended
 
@@ -490,9 +487,7 @@ def test_cancel_previews_and_asks_for_a_why(
 def test_now_and_wait(redrive: Redrive, database: Database) -> None:
     conn = database.conn
     job, worker = make_job(conn, "mail.send"), make_worker(conn)
-    settle(
-        conn, worker, claim_one(conn, worker), "retry", delay=300.0, failure=failure()
-    )
+    settle_next(conn, worker, "retry", delay=300.0, failure=failure())
 
     done = redrive("job", "now", str(job), "--why", "it is back", "--yes", "--json")
     waited = redrive("job", "wait", str(job), "--timeout", "0", "--json")
@@ -543,10 +538,10 @@ def test_what_is_on_record_says_that_a_job_succeeded(
     conn, worker = database.conn, make_worker(database.conn)
     database.rows("insert into redrive.history_queues (queue, days) values ('kept', 7)")
     kept = make_job(conn, "mail.send", queue="kept")
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
     died = make_dead_letter(conn)
     put_back(conn, [died])
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
 
     assert [redrive("job", "wait", str(job)).code for job in (kept, died)] == [0, 0]
 

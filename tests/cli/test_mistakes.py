@@ -12,9 +12,8 @@ from redrive.handlers import load
 from redrive.testing import postgres
 from tests.cli.conftest import Redrive
 from tests.factories import (
-    claim_one,
     failure,
-    let_die,
+    let_next_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -255,7 +254,7 @@ def test_the_beginning_of_a_name_that_is_not_clear_is_told_with_the_names(
     for n in range(5):
         make_job(conn, f"mail.n{n}")
         died = failure(fingerprint=f"ab{n}".ljust(16, "0"))
-        let_die(conn, worker, claim_one(conn, worker), failure=died)
+        let_next_die(conn, worker, failure=died)
 
     none = redrive("dlq", "show", "cd")
     assert (none.code, none.err) == (2, "redrive: no group begins with cd\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 from redrive import Handlers, enqueue
 from redrive.worker import store
 from tests.cli.conftest import Redrive
-from tests.factories import claim_one, let_die, make_job
+from tests.factories import let_next_die, make_job
 from tests.postgres import Connection, Database
 
 PAGE = (Path(__file__).parents[2] / "docs" / "order-and-fairness.md").read_text()
@@ -25,7 +25,7 @@ def hold_key(conn: Connection) -> int:
     worker = store.register(conn, said)
     for _ in range(4):
         make_job(conn, "account.apply", ordering_key="account-7")
-    let_die(conn, worker, claim_one(conn, worker))
+    let_next_die(conn, worker)
     return worker
 
 
@@ -38,7 +38,7 @@ def test_the_commands_of_the_page_run_in_their_order(
         make_job(database.conn, "other", queue=queue)
     for command in COMMANDS:
         if command.startswith("dlq dismiss"):  # the other way, of the same dead letter
-            let_die(database.conn, worker, claim_one(database.conn, worker))
+            let_next_die(database.conn, worker)
         ran = redrive(*shlex.split(command))
 
         assert (ran.code, ran.err) == (0, ""), command

@@ -9,10 +9,9 @@ from redrive.cli.main import main
 from redrive.dead_letters.campaigns import drive
 from tests import pages
 from tests.factories import (
-    claim_one,
-    complete,
+    complete_next,
     failure,
-    let_die,
+    let_next_die,
     make_job,
     make_schedule,
     make_worker,
@@ -123,7 +122,7 @@ def prepare(conn: Connection, page: str) -> None:
     if page in LIVE:
         make_job(conn, "report.build")
         if page == "docs/long-jobs.md":
-            complete(conn, worker, claim_one(conn, worker))
+            complete_next(conn, worker)
     for n in range(0 if page in LIVE else 9):
         make_job(
             conn, payload={"currency": "XAU" if n % 3 else "EURO"}, queue="payments"
@@ -131,7 +130,7 @@ def prepare(conn: Connection, page: str) -> None:
         died = failure(
             category="bug" if n < 3 else "transient", fingerprint=GROUPS[n % 3]
         )
-        let_die(conn, worker, claim_one(conn, worker), failure=died)
+        let_next_die(conn, worker, failure=died)
     for queue in ("mail", "imports", "payments"):
         make_job(conn, "mail.send", queue=queue)
 

@@ -14,7 +14,14 @@ import pytest
 from redrive.dead_letters.campaigns import store as campaigns
 from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
-from tests.factories import claim, complete, let_die, make_dead_letter, make_worker
+from tests.factories import (
+    claim,
+    complete,
+    let_die,
+    let_next_die,
+    make_dead_letter,
+    make_worker,
+)
 from tests.flow.harness import ROOT
 from tests.postgres import Database
 
@@ -182,7 +189,7 @@ def test_a_purge_asks_too(database: Database, letters: list[int]):
 
 
 def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
-    from tests.factories import claim_one, failure, let_die, make_job, make_worker
+    from tests.factories import failure, make_job, make_worker
 
     job = make_job(database.conn, payload={"a": "\x1b[31mred\x07"})
     worker = make_worker(database.conn)
@@ -191,7 +198,7 @@ def test_no_control_character_of_a_job_reaches_the_terminal(database: Database):
         error_class="E\x1b[0m",
         detail={},
     )
-    let_die(database.conn, worker, claim_one(database.conn, worker), failure=evil)
+    let_next_die(database.conn, worker, failure=evil)
     database.value("select redrive.note_v1(%s, 'ada', %s)", job, "\x1b[31mnote")
     plain = re.compile(
         r"\x1b\[[0-9;]*m|[\t\r\n]"

@@ -8,12 +8,11 @@ from redrive.extras.proposals.store import Agent
 from redrive.verbs.failing import FAILING
 from tests.cli.conftest import Redrive
 from tests.factories import (
-    claim_one,
     failure,
     make_dead_letter,
     make_jobs,
     make_worker,
-    settle,
+    settle_next,
 )
 from tests.postgres import Database
 
@@ -77,7 +76,7 @@ def test_each_change_of_failing_jobs_is_proposed_and_started(
     make_jobs(conn, 4)
     for _ in range(4):
         said = failure(category="transient")
-        settle(conn, worker, claim_one(conn, worker), "retry", delay=3600, failure=said)
+        settle_next(conn, worker, "retry", delay=3600, failure=said)
 
     def propose(action: str) -> str:
         return str(proposals.propose(conn, action, ADAS, "it is slow", {"group": "f1"}))

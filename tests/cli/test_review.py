@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Redrive
-from tests.factories import claim_one, failure, let_die, make_job, make_worker, settle
+from tests.factories import (
+    claim_one,
+    failure,
+    let_next_die,
+    make_job,
+    make_worker,
+    settle,
+)
 from tests.postgres import Database
 
 CANARY = "Zx9-canary"
@@ -24,7 +31,7 @@ def _die(database: Database, fingerprint: str, days_ago: int = 0, **more: Any) -
     job = make_job(conn, "invoice.charge", {"password": CANARY})
     worker = make_worker(conn)
     record = failure(fingerprint=fingerprint, message=f"no {CANARY} `|<b>", **more)
-    let_die(conn, worker, claim_one(conn, worker), failure=record)
+    let_next_die(conn, worker, failure=record)
     conn.execute(
         "update redrive.dead_letters set died_at = died_at - %s * interval '1 day',"
         " created_at = created_at - %s * interval '1 day' - interval '200 min'"
@@ -330,7 +337,7 @@ def test_a_dead_letter_says_how_long_after_its_enqueueing_it_died(
 
     redrive("dlq", "redrive", str(week), "--why", "w", "--yes")
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     (again,) = redrive("dlq", "ls", "--id", str(week), "--json").lines
 
     assert again["time_to_dlq_seconds"] is None

@@ -6,7 +6,7 @@ import pytest
 
 from redrive.worker import store
 from tests.cli.conftest import Redrive
-from tests.factories import claim_one, let_die, make_job, make_schedule, make_worker
+from tests.factories import let_next_die, make_job, make_schedule, make_worker
 from tests.postgres import Database
 
 LISTED = {
@@ -130,6 +130,6 @@ def test_the_story_of_a_job_names_its_schedule_and_its_slot(
         assert next(step["what"] for step in shown["story"]) == text  # type: ignore[attr-defined,index] # JSON
         if is_live:
             claimer = make_worker(database.conn)
-            let_die(database.conn, claimer, claim_one(database.conn, claimer))
+            let_next_die(database.conn, claimer)
     other = make_job(database.conn, headers={"schedule": 7, "scheduled_for": []})
     assert _shown(redrive, other)["schedule"] is None

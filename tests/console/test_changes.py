@@ -17,9 +17,8 @@ from redrive.dead_letters.campaigns.drive import drive_all
 from redrive.worker import store
 from tests.console.conftest import Site, act, csrf
 from tests.factories import (
-    claim_one,
     failure,
-    let_die,
+    let_next_die,
     make_dead_letter,
     make_dead_letters,
     make_job,
@@ -72,7 +71,7 @@ def test_a_redrive_into_the_version_that_failed_says_so(site: Site, olaf: TestCl
     worker = make_worker(conn)
     make_job(conn)
     record = failure(detail={"version": "1.4.2"})
-    let_die(conn, worker, claim_one(conn, worker), failure=record)
+    let_next_die(conn, worker, failure=record)
     warning = "Only version 1.4.2 is running, in which they failed before."
     assert warning not in olaf.get("/change/redrive?group=f1").text
 

@@ -34,14 +34,13 @@ from redrive.verbs.query import name_of
 from tests.commands import commands
 from tests.console.conftest import Site
 from tests.factories import (
-    claim_one,
     failure,
     make_dead_letter,
     make_dead_letters,
     make_job,
     make_jobs,
     make_worker,
-    settle,
+    settle_next,
 )
 
 
@@ -209,9 +208,7 @@ def test_an_alert_about_a_failing_kind_leads_to_its_cause_and_its_jobs(
     job, *_ = make_jobs(conn, 20, "webhook.deliver")
     for _ in range(20):
         fault = failure(fingerprint="f503", category="transient", message="503")
-        settle(
-            conn, worker, claim_one(conn, worker), "retry", delay=3600, failure=fault
-        )
+        settle_next(conn, worker, "retry", delay=3600, failure=fault)
 
     overview = olaf.get("/").text
     causes = olaf.get("/groups?kind=webhook.deliver").text

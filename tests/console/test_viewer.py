@@ -13,9 +13,8 @@ from tests.cli.conftest import Redrive, redrive, started
 from tests.console.conftest import TOKENS, Site, digest, login
 from tests.console.test_hostile_values import PATCH, ROWS, paths_of, write
 from tests.factories import (
-    claim_one,
     failure,
-    let_die,
+    let_next_die,
     make_dead_letter,
     make_job,
     make_schedule,
@@ -49,7 +48,7 @@ def test_no_page_no_call_and_no_figure_shows_a_viewer_what_somebody_wrote(
     bad = make_job(conn, **facts)
     worker = make_worker(conn)
     told = failure(message="SECRET", detail={"stack": [], "repr": "SECRET"})
-    let_die(conn, worker, claim_one(conn, worker), failure=told)
+    let_next_die(conn, worker, failure=told)
     make_dead_letter(conn, payload={"card": "SECRET"})
     for statement in SAID:
         conn.execute(statement.replace("'{2}'", "'{7002}'"))

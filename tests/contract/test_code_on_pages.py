@@ -17,7 +17,7 @@ import pytest
 import redrive
 from redrive import Handlers
 from tests import pages
-from tests.factories import claim_one, complete, make_job, make_worker
+from tests.factories import complete_next, make_job, make_worker
 from tests.postgres import Connection, Database
 
 ELSEWHERE = frozenset(
@@ -67,7 +67,7 @@ def of_readers(conn: Connection) -> dict[str, Any]:
 
 def ended_job(conn: Connection) -> int:
     job, worker = make_job(conn), make_worker(conn)
-    assert complete(conn, worker, claim_one(conn, worker)) == {job}
+    assert complete_next(conn, worker) == {job}
     return job
 
 

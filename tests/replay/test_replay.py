@@ -17,7 +17,7 @@ from redrive.extras.replay.scene import Request
 from redrive.rules.attempts.failure import made_up
 from redrive.rules.model import Category
 from tests.cli.conftest import Ran, Redrive
-from tests.factories import claim_one, failure, let_die, make_job, make_worker
+from tests.factories import failure, let_next_die, make_job, make_worker
 from tests.flow.harness import wait_for
 from tests.postgres import Database
 from tests.replay import apps
@@ -54,9 +54,7 @@ def died(
     )
     make_job(database.conn, kind, payload)
     worker = make_worker(database.conn)
-    return let_die(
-        database.conn, worker, claim_one(database.conn, worker), failure=known
-    )
+    return let_next_die(database.conn, worker, failure=known)
 
 
 def everything(database: Database) -> list[Any]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.factories import claim_one, failure, let_die, make_job, make_worker, redrive
+from tests.factories import failure, let_next_die, make_job, make_worker, redrive
 from tests.postgres import Database
 
 SHARED = {"audit_chain", "contact", "tallies"}
@@ -60,7 +60,7 @@ def make_past(database: Database, queue: str) -> int:
     conn, worker = database.conn, make_worker(database.conn)
     job_id = make_job(conn, "pay", queue=queue, ordering_key="k", tenant="acme")
     trace = failure(detail={"traceparent": queue})
-    let_die(conn, worker, claim_one(conn, worker), failure=trace)
+    let_next_die(conn, worker, failure=trace)
     redrive(conn, [job_id])
     conn.execute(
         "with e as (insert into redrive.edits"
@@ -73,5 +73,5 @@ def make_past(database: Database, queue: str) -> int:
         " values (%(job)s, 2, 'charged', '{}')",
         {"job": job_id},
     )
-    let_die(conn, worker, claim_one(conn, worker), failure=trace)
+    let_next_die(conn, worker, failure=trace)
     return job_id

@@ -593,9 +593,7 @@ def test_a_change_by_a_superuser_shows(
 def test_lines_are_numbered_and_sealed_one_after_the_other(database: Database) -> None:
     """Also lines of acts at the same time, and after one that was rolled back."""
     sessions = [database.session() for _ in range(4)]
-    undone = database.session()
-    undone.rows("begin")
-    undone.rows(PAUSE)
+    undone = database.transaction(PAUSE)
     undone.rows("rollback")
 
     def act(session: Session) -> None:
@@ -655,9 +653,7 @@ def test_an_open_transaction_that_acted_keeps_no_worker_waiting(
     database: Database,
 ) -> None:
     """The chores of workers write lines as well, and wait for nobody who holds the chain."""
-    operator = database.session()
-    operator.rows("begin")
-    operator.rows(PAUSE)
+    database.transaction(PAUSE)
     worker = database.session("redrive_worker", lock_timeout="1ms")
 
     assert worker.row("select gone, more from redrive.forget_v1(100)") == (0, False)

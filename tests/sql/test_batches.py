@@ -503,9 +503,10 @@ def test_a_batch_whose_callback_somebody_holds_comes_later_and_others_come_now(
         for row in batch.database.rows("select on_success, on_end from redrive.batches")
         for id_ in row
     ]
-    other, hasty = batch.database.session(), batch.database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.jobs where id = %s for update", callbacks[0])
+    hasty = batch.database.session(lock_timeout="1ms")
+    other = batch.database.transaction(
+        "select from redrive.jobs where id = %s for update", callbacks[0]
+    )
     fold(hasty.conn)
     assert batch.database.column("select over_at from redrive.batches") == [None]
     other.rows("rollback")

@@ -176,8 +176,7 @@ def test_each_breaker_stands_for_itself(database: Database):
 def test_reports_at_once_add_up(database: Database):
     database.let_wait("breakers_v1")
     _report(database)
-    first, second = database.session(), database.session()
-    first.rows("begin")
+    first, second = database.transaction(), database.session()
     assert _report(first, 3) == "closed"
     waiting = second.start(lambda: _report(second, 2))
     assert database.wait_until_blocked(second) == [first.pid]
@@ -189,9 +188,9 @@ def test_reports_at_once_add_up(database: Database):
 def test_the_state_of_a_breaker_that_stays_locked_is_its_own(database: Database):
     assert _report(database, 5, name="bank") == "open"
     assert _report(database, 1) == "closed"
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.breakers where name = 'mail' for update")
+    other = database.transaction(
+        "select from redrive.breakers where name = 'mail' for update"
+    )
 
     assert _report(database, 1) == "closed"
     other.rows("rollback")
@@ -204,8 +203,7 @@ def test_a_failure_seen_while_its_breaker_is_forgotten_is_counted(database: Data
     database.rows(
         "update redrive.breakers set window_at = '2000-01-01', changed_at = '2000-01-01'"
     )
-    forgetter, worker = database.session(), database.session()
-    forgetter.rows("begin")
+    forgetter, worker = database.transaction(), database.session()
     assert forgetter.value("select redrive.forget_names_v1('90 days', 100)") == 1
     reported = worker.start(lambda: _report(worker, 5))
     database.wait_until_blocked(worker)

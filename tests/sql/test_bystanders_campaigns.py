@@ -17,6 +17,7 @@ from tests.factories import (
     complete,
     failure,
     let_die,
+    let_next_die,
     make_campaign,
     make_dead_letter,
     make_dead_letters,
@@ -100,9 +101,8 @@ def test_of_two_who_change_a_campaign_one_is_first(
     """The other session sees the new state, and not the old one."""
     make_dead_letters(database.conn, 1)
     one = started(database.conn) if verb == "step" else planned(database.conn)
-    other, acting = database.session(), database.session()
-    other.rows("begin")
-    other.rows("update redrive.campaigns set state = 'cancelled'")
+    acting = database.session()
+    other = database.transaction("update redrive.campaigns set state = 'cancelled'")
     query = STEP if verb == "step" else REFUSED[verb]
     if verb == "step":  # a worker waits for nobody
         assert acting.value(query, one) is None
@@ -170,9 +170,10 @@ def test_a_campaign_is_cancelled_beside_another(database: Database) -> None:
         " select id, 'n', queue, kind, priority, now() from redrive.jobs"
     )
     (job,) = claim(conn, make_worker(conn), 1, lanes=[Lane(0, "a", 0)])
-    hasty, others = database.session(lock_timeout="1ms"), database.session()
-    others.rows("begin")
-    others.rows("select from redrive.lanes where queue = 'b' for update")
+    hasty = database.session(lock_timeout="1ms")
+    others = database.transaction(
+        "select from redrive.lanes where queue = 'b' for update"
+    )
     others.rows("select from redrive.dead_letters where id = %s for update", job.id)
     (taken,) = database.column(
         "select id from redrive.jobs where queue = 'a' and id <> %s", job.id
@@ -222,9 +223,8 @@ def test_a_job_whose_dead_letter_is_purged_meanwhile_is_not_taken_back(
     (dead,) = make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
     drive(database.conn, campaign)
-    purging, operator = database.session(), database.session()
-    purging.rows("begin")
-    purging.rows("delete from redrive.dead_letters")
+    operator = database.session()
+    purging = database.transaction("delete from redrive.dead_letters")
     taken = operator.start(
         lambda: cancel(operator.conn, campaign, actor="ada", why="x")
     )
@@ -294,7 +294,7 @@ def test_what_a_step_passes_over_says_so_in_its_own_generation(
     )
     redrive(conn, [ids[2]])
     worker = make_worker(conn)
-    let_die(conn, worker, claim_one(conn, worker))
+    let_next_die(conn, worker)
     database.rows(STEP, campaign)
 
     assert database.rows(
@@ -326,9 +326,9 @@ def test_a_step_waits_for_no_dead_letter_and_keeps_none_locked(
     campaign = planned(database.conn)
     database.rows("select redrive.leave_out_v1(%s, '{1}', '{x}')", campaign)
     start(database.conn, campaign, AT_ONCE, actor="ada", why="x")
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.dead_letters where id = %s for update", ids[0])
+    other = database.transaction(
+        "select from redrive.dead_letters where id = %s for update", ids[0]
+    )
     assert database.value(STEP, campaign) is None
     free = "select id from redrive.dead_letters where id = %s for update skip locked"
     assert other.column(free, ids[1]) == ids[1:]
@@ -537,9 +537,7 @@ def test_an_approval_that_another_worker_releases_is_not_waited_for(
     database: Database,
 ) -> None:
     database.rows("select redrive.say_approvals_v1('{a,b}', '{a,b}')")
-    other = database.session()
-    other.rows("begin")
-    other.rows("delete from redrive.approvals where kind = 'a'")
+    other = database.transaction("delete from redrive.approvals where kind = 'a'")
     database.rows("set lock_timeout = '1ms'")
     database.rows("select redrive.say_approvals_v1('{a,b}', '{}')")
     other.rows("commit")

@@ -10,7 +10,7 @@ from tests.factories import (
     claim_one,
     complete,
     failure,
-    let_die,
+    let_next_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -99,7 +99,7 @@ def test_a_death_is_that_of_the_last_redrive_alone(database: Database) -> None:
     )
     redrive(conn, [one])
     database.rows("update redrive.dead_letters set outcome = null")
-    let_die(conn, worker, claim_one(conn, worker))
+    let_next_die(conn, worker)
 
     assert database.column(
         "select outcome from redrive.dead_letters order by redrives"
@@ -127,12 +127,7 @@ def test_a_note_is_of_the_newest_death_of_its_own_job(database: Database) -> Non
 def test_a_death_repeats_the_one_before_of_its_own_job(database: Database) -> None:
     one, worker = make_dead_letter(database.conn), make_worker(database.conn)
     redrive(database.conn, [one])
-    let_die(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        failure=failure(fingerprint="b"),
-    )
+    let_next_die(database.conn, worker, failure=failure(fingerprint="b"))
     make_dead_letter(database.conn)
     repeats = "select redrive.repeats_v1(%s, %s, %s, 'bug')"
 

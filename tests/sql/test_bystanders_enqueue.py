@@ -172,8 +172,7 @@ def test_few_new_names_are_those_of_the_transaction(database: Database) -> None:
     database.rows(
         "insert into redrive.names select 'q', 'k' || n, 0 from generate_series(1, 21) n"
     )
-    other = database.session()
-    other.rows("begin")
+    other = database.transaction()
     make_job(other.conn, "a")
 
     assert make_job(database.conn, "b")
@@ -400,12 +399,9 @@ def test_a_job_is_replaced_alone(database: Database) -> None:
     database.rows(
         "insert into redrive.lanes values ('r', 1, 0), ('q', 0, 0), ('q', 1, 1)"
     )
-    foreign = database.session()
-    foreign.rows("begin")
-    foreign.rows("select from redrive.lanes for update")
+    foreign = database.transaction("select from redrive.lanes for update")
     foreign.rows("select from redrive.jobs where id = %s for update", other)
-    producer = database.session(lock_timeout="1ms")
-    producer.rows("begin")
+    producer = database.transaction(lock_timeout="1ms")
     assert [
         wish(producer, n, queue="q", priority=1, tenant=t)
         for n, t in ((2, "a"), (3, "b"))
@@ -423,8 +419,7 @@ def test_a_job_is_replaced_alone(database: Database) -> None:
 def test_what_waits_no_more_is_followed(database: Database, why: str) -> None:
     """It was replaced while it ran, or is cancelled by a transaction that is about to end."""
     one, kept = wish(database, 1), make_job(database.conn, "keyed", idempotency_key="k")
-    producer, other = database.session(), database.session()
-    producer.rows("begin")
+    producer, other = database.transaction(), database.session()
     wish(producer, 2)
     if why == "is gone":
         other.rows("begin")

@@ -192,9 +192,8 @@ def test_a_kind_is_healed_where_its_new_version_runs_alone(database: Database) -
     make_dead_letter(database.conn, "other")
     paused = campaign(database, state="paused", filter=json.dumps({"group": "two"}))
     database.rows("insert into redrive.campaign_jobs values (%s, 1, 1, 0)", paused)
-    healing, quick = database.session(), hasty(database)
-    healing.rows("begin")
-    healing.rows("select from redrive.heals for update")
+    quick = hasty(database)
+    healing = database.transaction("select from redrive.heals for update")
     assert touched(database, lambda: quick.rows(HEAL)) == set()
     healing.rows("commit")
 

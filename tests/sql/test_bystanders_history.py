@@ -88,9 +88,10 @@ def test_a_cancelled_job_ends_alone_and_under_its_lock(database: Database) -> No
     ]
     end: LiteralString = "select redrive.end_cancelled_v1(%s::int[], %s, %s, %s, %s)"
     columns = list(map(list, zip(*said, strict=True)))
-    holder, ending = database.session(), database.session()
-    holder.rows("begin")
-    holder.rows("select from redrive.jobs where id = %s for update", beside.id)
+    ending = database.session()
+    holder = database.transaction(
+        "select from redrive.jobs where id = %s for update", beside.id
+    )
     ending.rows("set lock_timeout = '1ms'; begin")
     ending.rows(end, *columns)
     ending.rows("rollback; set lock_timeout = 0")
@@ -111,9 +112,8 @@ def test_what_is_noted_of_jobs_is_of_these_alone(database: Database) -> None:
     conn, worker = database.conn, make_worker(database.conn)
     make_jobs(conn, 3)
     one, held, other = claim(conn, worker)
-    handler, hasty = database.session(), database.session(lock_timeout="1ms")
-    handler.rows("begin")
-    handler.rows(
+    hasty = database.session(lock_timeout="1ms")
+    database.transaction(
         "select from redrive.jobs where id = any (%s) for update", [held.id, other.id]
     )
     batch = [noted(worker, job) for job in (one, held)]

@@ -77,9 +77,10 @@ def test_cancellations_end_beside_others(database: Database) -> None:
     assert end_cancellations(database) == 0, "they run"
     for job in jobs[:2]:
         settle(conn, worker, job, "cancel")
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.cancellations where job = %s for update", ids[0])
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction(
+        "select from redrive.cancellations where job = %s for update", ids[0]
+    )
     assert end_cancellations(hasty) == 1
     other.rows("commit")
     assert database.column(ON_RECORD) == [[ids[1]]]
@@ -132,8 +133,7 @@ def test_what_waits_is_held_in_its_own_lane_alone(database: Database) -> None:
     """The lane has its mark, and the job itself is locked."""
     job = make_job(database.conn, queue="q")
     make_job(database.conn, queue="other")
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
+    other, hasty = database.transaction(), database.session(lock_timeout="1ms")
     assert other.value("select redrive.hold_waiting_v1(array[%s], true)", job) == [job]
 
     with pytest.raises(psycopg.errors.LockNotAvailable):
@@ -159,9 +159,8 @@ def test_what_waits_is_held_in_its_own_lane_alone(database: Database) -> None:
 def test_what_has_got_another_time_meanwhile_is_not_pushed(database: Database) -> None:
     job = make_job(database.conn)
     database.rows("update redrive.jobs set run_at = now() + '1 h'")
-    other, pushing = database.session(), database.session()
-    other.rows("begin")
-    other.rows("update redrive.jobs set run_at = 'infinity'")
+    pushing = database.session()
+    other = database.transaction("update redrive.jobs set run_at = 'infinity'")
     waiting = pushing.start(lambda: pushing.rows(RUN_NOW, [job]))
     assert database.wait_until_blocked(pushing) == [other.pid]
     other.rows("commit")
@@ -322,9 +321,10 @@ def test_a_job_that_waits_is_acted_on_alone(database: Database, verb: str) -> No
     database.rows(
         "update redrive.jobs set noted = true, failed_at = now(), run_at = now() + '1 h'"
     )
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.lanes where queue = 'two' for update")
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction(
+        "select from redrive.lanes where queue = 'two' for update"
+    )
     other.rows("select from redrive.jobs where id = %s for update", two)
     acts: dict[str, LiteralString] = {
         "cancel": "select redrive.cancel_v1(array[%s], 'ada', 'x')",

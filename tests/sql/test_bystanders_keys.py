@@ -96,9 +96,8 @@ def test_what_is_not_parked_is_not_woken(database: Database) -> None:
 
 def test_a_job_that_somebody_has_is_waited_for_by_no_waking(database: Database) -> None:
     make_job(database.conn, ordering_key="k")
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.jobs for update")
+    hasty = database.session(lock_timeout="1ms")
+    database.transaction("select from redrive.jobs for update")
 
     hasty.rows("select redrive.wake_keys_v1('{default}', '{k}')")
 
@@ -165,9 +164,8 @@ def test_what_is_parked_no_more_is_not_woken(database: Database) -> None:
     for key in "kkll":
         make_job(database.conn, ordering_key=key)
     database.rows("delete from redrive.jobs where isfinite(run_at)")
-    other, waking = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows(
+    waking = database.session(lock_timeout="1ms")
+    other = database.transaction(
         "update redrive.jobs set run_at = now() + interval '1 h' where ordering_key = 'k'"
     )
     assert store.unpark(waking.conn) == 1

@@ -28,8 +28,7 @@ def waiting(database: Database, name: str, **options: Any) -> int:
 
 def holding(database: Database, table: str, **which: Any) -> None:
     """Let somebody else lock a row until the end of the test."""
-    other, ((column, value),) = database.session(), which.items()
-    other.rows("begin")
+    other, ((column, value),) = database.transaction(), which.items()
     assert other.rows(
         f"select from redrive.{table} where {column} = %s for update", value
     )  # type: ignore[arg-type]
@@ -291,8 +290,7 @@ def test_whoever_takes_slots_waits_for_the_key(database: Database) -> None:
     database.rows("insert into redrive.limits values ('a', 1), ('b', 1)")
     database.rows("insert into redrive.limit_keys values ('a'), ('b')")
     one, two, three = make_named(database, ["a"], ["a"], ["b"])
-    first, second = database.session(), database.session()
-    first.rows("begin")
+    first, second = database.transaction(), database.session()
     assert first.value(TAKE, [one]) == [one]
     first.rows("delete from redrive.limit_keys where name = 'b'")
     waits = second.start(lambda: second.value(TAKE, [two, three]))
@@ -404,9 +402,8 @@ def test_whoever_has_the_key_of_a_rate_wakes_for_all(database: Database) -> None
         " lateral (select now() + case when name = 'b' then '-3 h' else '3 min' end::interval"
         " as at) t"
     )
-    asking, other, quick = database.session(), database.session(), hasty(database)
-    asking.rows("begin")
-    asking.rows("insert into redrive.limits values ('idle', null, 1)")
+    other, quick = database.session(), hasty(database)
+    asking = database.transaction("insert into redrive.limits values ('idle', null, 1)")
     asking.rows("insert into redrive.limit_keys values ('idle')")
     asking.rows("commit")
     asking.rows("begin")

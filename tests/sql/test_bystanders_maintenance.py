@@ -339,8 +339,7 @@ def test_what_was_read_is_sealed_anew_alone_and_nobody_is_waited_for(
         " from unnest(%s::bigint[]) id, generate_series(1, 2) n",
         ids,
     )
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
+    other, hasty = database.transaction(), database.session(lock_timeout="1ms")
     seal: LiteralString = "select redrive.reencrypt_v1(null, %s, %s, %s, %s::jsonb[], %s::jsonb[], array[null, null])"
     for place, (key, n, old) in SEALED.items():
         held, one, _ = live if place == "jobs" else ids
@@ -374,9 +373,10 @@ def test_messages_are_hidden_alone_and_while_nobody_folds(database: Database) ->
             " sample, added, opened) values ('d' || %s, 'k', 'bug', 'E', %s, 1, 1, 0)",
             *(n, message),
         )
-    other, hiding = database.session(), database.session()
-    other.rows("begin")
-    other.rows("select from redrive.chores where name = 'fold' for update")
+    hiding = database.session()
+    other = database.transaction(
+        "select from redrive.chores where name = 'fold' for update"
+    )
     hiding.rows("set lock_timeout = '1ms'; begin")
     assert hiding.value(HIDE) == 4
     hiding.rows("rollback; set lock_timeout = 0")

@@ -38,9 +38,8 @@ def test_a_worker_that_is_lost_declares_nothing(database: Database) -> None:
     make_worker(database.conn)
     lost, going = make_worker(database.conn), make_worker(database.conn)
     database.rows("update redrive.workers set lost_at = now() where id = %s", lost)
-    retiring, declaring = database.session(), database.session()
-    retiring.rows("begin")
-    retiring.rows("delete from redrive.workers where id = %s", going)
+    declaring = database.session()
+    retiring = database.transaction("delete from redrive.workers where id = %s", going)
     said = [declaration("a")]
     waiting = declaring.start(
         lambda: store.declare_schedules(declaring.conn, going, "1", said)
@@ -100,8 +99,7 @@ def test_what_a_live_worker_declares_is_in_force_and_due(database: Database) -> 
 def test_a_schedule_is_fired_alone_and_kept_as_its_job_is(database: Database) -> None:
     declare(database, "a", "b", "c")
     ids = declarations(database)
-    firing = database.session(synchronous_commit="off")
-    firing.rows("begin")
+    firing = database.transaction(synchronous_commit="off")
 
     def fire() -> None:
         assert len(firing.value(FIRE, "b", ids["b"])) == 1
@@ -215,9 +213,10 @@ def test_a_schedule_is_declared_alone(database: Database) -> None:
 
 def test_no_worker_waits_for_another_that_declares_the_same(database: Database) -> None:
     make_schedule(database.conn, "a")
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.schedule_declarations for no key update")
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction(
+        "select from redrive.schedule_declarations for no key update"
+    )
     make_schedule(hasty.conn, "a")
     other.rows("rollback")
 

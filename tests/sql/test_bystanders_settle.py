@@ -11,12 +11,14 @@ from tests.factories import (
     complete,
     failure,
     let_die,
+    let_next_die,
     make_dead_letter,
     make_job,
     make_jobs,
     make_worker,
     redrive,
     settle,
+    settle_next,
 )
 from tests.postgres import Database
 from tests.sql.bystanders import LETTERS, NOTES, make_past, touched
@@ -54,7 +56,7 @@ def test_the_next_of_a_key_waits_for_the_dead_letter_that_comes_now(
     )
     for _ in range(2):
         make_job(conn, ordering_key="k")
-    let_die(conn, worker, claim_one(conn, worker))
+    let_next_die(conn, worker)
 
     assert database.column("select isfinite(run_at) from redrive.jobs") == [False]
 
@@ -77,7 +79,7 @@ def test_of_side_effects_only_those_of_the_delivery_are_kept(
     """Beside others of the same job in one batch, of a delivery before and of another worker."""
     conn, worker = database.conn, make_worker(database.conn)
     make_job(conn)
-    settle(conn, worker, claim_one(conn, worker), "retry", failure=failure())
+    settle_next(conn, worker, "retry", failure=failure())
     job = claim_one(conn, worker)
     told = [
         (by, SideEffect(job.id, job.deliveries + more, what, "{}"))
@@ -172,9 +174,10 @@ def test_nobody_waits_for_the_claim_of_another_worker(database: Database) -> Non
     )
     make_jobs(conn, 2)
     (one,), (two,) = (claim(conn, worker, 1) for worker in workers)
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.claims where id = %s for update", two.claim)
+    hasty = database.session(lock_timeout="1ms")
+    database.transaction(
+        "select from redrive.claims where id = %s for update", two.claim
+    )
 
     assert settle(hasty.conn, workers[0], one, "retry", failure=failure())
 
@@ -230,9 +233,12 @@ def test_side_effects_lock_and_ask_for_no_other_job(database: Database) -> None:
     conn, worker = database.conn, make_worker(database.conn)
     make_jobs(conn, 3)
     one, stale, other = claim(conn, worker)
-    telling, handler = database.session(), database.session(lock_timeout="1ms")
-    handler.rows("begin")
-    handler.rows("select from redrive.jobs where id = %s for update", stale.id)
+    telling = database.session()
+    handler = database.transaction(
+        "select from redrive.jobs where id = %s for update",
+        stale.id,
+        lock_timeout="1ms",
+    )
     telling.rows("begin")
     told = side_effect(one, worker=worker) + side_effect(stale, worker=worker, behind=1)
 

@@ -174,9 +174,10 @@ def test_a_fold_goes_on_at_its_own_place_and_one_folds_at_a_time(
         "update redrive.chores set place = case name when 'fold' then 1 else 7 end"
     )
     before = database.value("select count(*) from redrive.deltas where ctid < '(1,0)'")
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.chores where name = 'fold' for update")
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction(
+        "select from redrive.chores where name = 'fold' for update"
+    )
     fold: LiteralString = "select moved, more from redrive.fold_v1()"
     assert hasty.row(fold) == (0, False)
     other.rows("rollback")
@@ -291,9 +292,8 @@ def test_a_transaction_is_old_that_keeps_vacuum_from_here(
     database: Database, server: Server
 ) -> None:
     """Not the session that asks, nor one without a snapshot, nor one of another database."""
-    idle, holding = database.session(), database.session()
-    idle.rows("begin")
-    idle.rows("select 1")
+    holding = database.session()
+    database.transaction("select 1")
     with psycopg.connect(server.url) as elsewhere, database.conn.transaction():
         elsewhere.isolation_level = IsolationLevel.REPEATABLE_READ
         elsewhere.execute("select 1")
@@ -310,9 +310,8 @@ def test_whoever_has_fresh_figures_makes_no_others_and_nobody_waits(
     taken = stats(database)["taken_at"]
     assert stats(database, "1 h")["taken_at"] == taken
     database.rows("update redrive.snapshots set taken_at = clock_timestamp()")
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.snapshots for update")
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction("select from redrive.snapshots for update")
     anew: LiteralString = "select redrive.stats_v1('-1 s')"
 
     assert hasty.value(anew)["taken_at"] == taken

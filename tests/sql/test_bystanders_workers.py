@@ -66,9 +66,7 @@ def make_lost(database: Database, count: int = 1, kind: str = "a") -> list[int]:
 
 def test_what_a_worker_that_is_back_held_is_forgiven_alone(database: Database) -> None:
     one, two = make_lost(database, 2)
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.jobs where id = %s for update", two)
+    database.transaction("select from redrive.jobs where id = %s for update", two)
     hasty = database.session(lock_timeout="1ms")
     rows = touched(database, lambda: store.forgive(hasty.conn, [(one, 1)]))
 
@@ -78,9 +76,8 @@ def test_what_a_worker_that_is_back_held_is_forgiven_alone(database: Database) -
 def test_a_job_that_somebody_holds_is_not_forgiven(database: Database) -> None:
     """Nobody waits for it, and the failures of the job stay as they are."""
     (one,) = make_lost(database)
-    holder, hasty = database.session(), database.session(lock_timeout="1ms")
-    holder.rows("begin")
-    holder.rows("select from redrive.jobs for update")
+    hasty = database.session(lock_timeout="1ms")
+    holder = database.transaction("select from redrive.jobs for update")
 
     assert store.forgive(hasty.conn, [(one, 1)]) == []
     holder.rows("commit")
@@ -114,9 +111,10 @@ def test_only_losses_of_this_very_job_are_forgiven_and_counted(
 
 def test_no_worker_waits_for_another_ones_row(database: Database) -> None:
     workers = [make_worker(database.conn, name) for name in ("w", "v")]
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.workers where id = %s for update", workers[1])
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction(
+        "select from redrive.workers where id = %s for update", workers[1]
+    )
     store.run_alone(hasty.conn, workers[0], 1)
     store.retire(hasty.conn, workers[0])
     other.rows("commit")
@@ -133,9 +131,8 @@ def test_a_lost_worker_that_somebody_rescues_is_left_to_them(
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
     database.rows("update redrive.workers set lost_at = now()")
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.workers for update")
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction("select from redrive.workers for update")
 
     assert store.rescue(hasty.conn, 60) == (0, 0, 0)
     other.rows("commit")
@@ -149,8 +146,7 @@ def test_what_is_settled_meanwhile_is_not_given_back(database: Database) -> None
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
-    settling, retiring = database.session(), database.session()
-    settling.rows("begin")
+    settling, retiring = database.transaction(), database.session()
     settle(settling.conn, worker, job, "retry", failure=failure())
     waiting = retiring.start(lambda: store.retire(retiring.conn, worker))
     assert database.wait_until_blocked(retiring) == [settling.pid]

@@ -109,8 +109,7 @@ def test_a_claim_and_a_cancel_never_have_the_same_job(database: Database) -> Non
     make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
     drive(database.conn, campaign)
-    other = database.session()
-    other.rows("begin")
+    other = database.transaction()
     worker = make_worker(other.conn)
     assert len(claim(other.conn, worker)) == 1
     operator = database.session()
@@ -446,9 +445,7 @@ def test_nothing_is_encrypted_anew_while_its_campaign_is_locked(
     """Its digest could not follow."""
     (job,) = make_dead_letters(database.conn, 1)
     made = plan(database.conn, Filter(), actor="ada").plan
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.campaigns where id = %s for update", made)
+    database.transaction("select from redrive.campaigns where id = %s for update", made)
 
     assert (
         database.value(

@@ -221,8 +221,7 @@ def test_a_plan_that_is_started_while_it_is_forgotten_stays_whole(
     make_dead_letters(database.conn, 50)
     old = plan(database.conn, Filter(), actor="ada").plan
     database.rows("update redrive.campaigns set created_at = now() - interval '25 h'")
-    starter = database.session()
-    starter.rows("begin")
+    starter = database.transaction()
     start(starter.conn, old, AT_ONCE, actor="ada", why="x")
     forgetter = database.session()
     # skips what the starter holds: it does not wait for it, and takes nothing of it
@@ -371,9 +370,7 @@ def test_while_somebody_is_at_it_the_others_have_nothing_to_do(
 ) -> None:
     make_dead_letters(database.conn, 2)
     campaign = started(database.conn)
-    other = database.session()
-    other.rows("begin")
-    other.rows("select redrive.look_at_campaign_v1(%s)", campaign)
+    database.transaction("select redrive.look_at_campaign_v1(%s)", campaign)
 
     assert drive(database.conn, campaign) is None
 
@@ -381,8 +378,7 @@ def test_while_somebody_is_at_it_the_others_have_nothing_to_do(
 def test_a_step_that_rolls_back_changes_nothing(database: Database) -> None:
     make_dead_letters(database.conn, 4)
     campaign = started(database.conn)
-    other = database.session()
-    other.rows("begin")
+    other = database.transaction()
     drive(other.conn, campaign)
     other.rows("rollback")
 

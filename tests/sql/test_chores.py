@@ -67,8 +67,7 @@ def test_of_eight_that_ask_at_once_one_does_the_chore(database: Database) -> Non
 
 
 def test_a_chore_that_somebody_is_taking_is_not_waited_for(database: Database) -> None:
-    first, second = database.session(), database.session(lock_timeout="1ms")
-    first.rows("begin")
+    first, second = database.transaction(), database.session(lock_timeout="1ms")
     assert store.take_chore(first.conn, "fold", 60)
     assert not store.take_chore(second.conn, "fold", 60)
     first.rows("rollback")
@@ -181,8 +180,7 @@ def test_folding_goes_on_where_the_last_step_ended_whoever_took_it(
 
 def test_while_somebody_folds_the_others_have_nothing_to_do(database: Database) -> None:
     make_jobs(database.conn, 3)
-    first, second = database.session(), database.session(lock_timeout="1ms")
-    first.rows("begin")
+    first, second = database.transaction(), database.session(lock_timeout="1ms")
     assert store.fold(first.conn) > 0
 
     assert store.fold(second.conn) == 0

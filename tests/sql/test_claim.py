@@ -20,7 +20,7 @@ from tests.factories import (
     make_job,
     make_jobs,
     make_worker,
-    settle,
+    settle_next,
     totals,
 )
 from tests.postgres import Database
@@ -59,14 +59,7 @@ def test_what_few_jobs_have_comes_as_rest(database: Database) -> None:
         expires_in=3600,
     )
     worker = make_worker(database.conn)
-    assert settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "retry",
-        failure=failure(),
-        losses=1,
-    )
+    assert settle_next(database.conn, worker, "retry", failure=failure(), losses=1)
     more = claim_one(database.conn, worker).more
     expires_in = more.pop("expires_in")
 
@@ -174,8 +167,7 @@ def test_a_claim_heeds_and_holds_its_own_lane_alone(database: Database) -> None:
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     for lane in NEIGHBOURS:
         assert len(claim(database.conn, two, 1, lanes=[lane])) == 1
-    mine, other = database.session(), database.session(lock_timeout="1ms")
-    mine.rows("begin")
+    mine, other = database.transaction(), database.session(lock_timeout="1ms")
     taken = claim(mine.conn, one, lanes=LANE, places=[START])
     beside = [
         claim(other.conn, two, lanes=[lane], places=[START]) for lane in NEIGHBOURS
@@ -390,8 +382,7 @@ def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(
     make_job(database.conn, run_at=later)
     make_neighbours(database)
     worker = make_worker(database.conn)
-    session = database.session()
-    session.rows("begin")
+    session = database.transaction()
 
     assert claim(session.conn, worker, lanes=[*LANE, Lane(0, "nothing", 0)]) == []
     assert session.value("select pg_current_xact_id_if_assigned()") is None
@@ -422,8 +413,7 @@ def test_an_empty_claim_takes_no_transaction_id_and_locks_no_row(
 def test_a_claim_does_not_wait_for_the_disk(database: Database) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    session = database.session()
-    session.rows("begin")
+    session = database.transaction()
     claim_one(session.conn, worker)
 
     assert session.value("show synchronous_commit") == "off"

@@ -7,11 +7,12 @@ from tests.factories import (
     claim_one,
     complete,
     failure,
-    let_die,
+    let_next_die,
     make_job,
     make_worker,
     redrive,
     settle,
+    settle_next,
 )
 from tests.postgres import Database
 
@@ -57,13 +58,7 @@ def test_jobs_with_a_key_and_without_are_claimed_together(database: Database) ->
 def test_a_retry_keeps_its_place_in_the_key(database: Database) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "retry",
-        failure=failure(),
-    )
+    settle_next(database.conn, worker, "retry", failure=failure())
 
     job = claim_one(database.conn, worker)
     assert job.id == first
@@ -87,8 +82,7 @@ def test_an_earlier_job_that_commits_late_is_still_seen_by_the_claim(
     database: Database,
 ) -> None:
     """The later one could not see it when it was inserted, and was not parked."""
-    slow = database.session()
-    slow.rows("begin")
+    slow = database.transaction()
     first = make_job(slow.conn, ordering_key="k")
     second = make_job(database.conn, ordering_key="k")
     assert database.value("select isfinite(run_at) from redrive.jobs")
@@ -104,8 +98,7 @@ def test_an_earlier_job_that_commits_late_is_still_seen_by_the_claim(
 def test_an_earlier_job_that_commits_late_waits_for_the_younger_that_runs(
     database: Database,
 ) -> None:
-    slow = database.session()
-    slow.rows("begin")
+    slow = database.transaction()
     older = make_job(slow.conn, ordering_key="k")
     younger = make_job(database.conn, ordering_key="k")
     worker = make_worker(database.conn)
@@ -123,7 +116,7 @@ def test_a_redriven_head_of_the_key_waits_for_the_one_that_runs(
 ) -> None:
     first, second, third = (make_job(database.conn, ordering_key="k") for _ in range(3))
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     running = claim_one(database.conn, worker)
     assert running.id == second
     assert redrive(database.conn, [first]) == {first: None}
@@ -141,7 +134,7 @@ def test_a_redriven_head_runs_before_a_retry_of_a_younger_job(
 ) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     running = claim_one(database.conn, worker)
     redrive(database.conn, [first])
     settle(database.conn, worker, running, "retry", failure=failure())

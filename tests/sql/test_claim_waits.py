@@ -26,8 +26,7 @@ def test_a_lane_that_somebody_claims_from_is_left_to_them_and_said_to_be_busy(
     make_jobs(database.conn, 1, queue="other")
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     claim(database.conn, one, 1)
-    first, second = database.session(), database.session(lock_timeout="1ms")
-    first.rows("begin")
+    first, second = database.transaction(), database.session(lock_timeout="1ms")
     claim(first.conn, one, 1, lanes=LANE)
     request = ClaimRequest(two, [*LANE, Lane(0, "other", 0)], [START, START], 10)
     busy, other = exchange(second.conn, claim=request).lanes
@@ -49,8 +48,7 @@ def test_who_waits_for_a_lane_gets_what_is_left_and_what_came_meanwhile(
     make_jobs(database.conn, 1, queue="other")
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     later = Lane(0, "other", 0)
-    first, second = database.session(), database.session()
-    first.rows("begin")
+    first, second = database.transaction(), database.session()
     for conn in (database.conn, first.conn):
         for lane in (*LANE, later):
             claim(conn, one, 1, lanes=[lane])
@@ -77,8 +75,7 @@ def test_who_holds_a_lane_waits_for_no_other(database: Database) -> None:
     make_jobs(database.conn, 2, queue="other")
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     claim(database.conn, one, 2)
-    first = database.session()
-    first.rows("begin")
+    first = database.transaction()
     other = Lane(0, "other", 0)
     claim(first.conn, one, 1, lanes=[other])
     request = ClaimRequest(two, [other, *LANE], [START, START], 10, lane_wait_ms=HANGS)
@@ -119,8 +116,7 @@ def test_the_patience_of_a_claim_ends_with_its_wait(
     _, job = make_jobs(database.conn, 2)
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     claim(database.conn, one, 1)
-    first, second = database.session(), database.session()
-    first.rows("begin")
+    first, second = database.transaction(), database.session()
     claim(first.conn, one, 1, lanes=LANE)
     request = ClaimRequest(two, LANE, [START], 10, lane_wait_ms=HANGS if ends else 1)
     second.rows("begin")
@@ -148,9 +144,8 @@ def test_what_was_settled_stays_settled_when_the_claim_beside_it_fails(
     make_job(database.conn, queue="new")
     one = make_worker(database.conn, "one")
     (job,) = claim(database.conn, one, 1, lanes=LANE)
-    first, second = database.session(), database.session(lock_timeout="1ms")
-    first.rows("begin")
-    first.rows("select from redrive.workers where id = %s for update", one)
+    second = database.session(lock_timeout="1ms")
+    database.transaction("select from redrive.workers where id = %s for update", one)
     request = ClaimRequest(one, [Lane(0, "new", 0)], [START], 1)
     settlements = Settlements(
         [(job.id, job.deliveries, job.claim, one)], (), (job.claim,)
@@ -189,9 +184,7 @@ def test_two_claims_of_one_key_at_once_from_two_lanes_run_one_job(
 
 def test_a_claim_waits_for_no_lock_on_a_job_and_writes_none(database: Database) -> None:
     ids = make_jobs(database.conn, 3)
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.jobs where id = %s for update", ids[1])
+    database.transaction("select from redrive.jobs where id = %s for update", ids[1])
     worker = make_worker(database.conn)
     session = database.session(lock_timeout="1ms")
 
@@ -203,8 +196,7 @@ def test_a_claim_that_is_not_committed_is_skipped_by_others(database: Database) 
     make_jobs(database.conn, 10)
     one, two = make_worker(database.conn, "one"), make_worker(database.conn, "two")
     before = claim(database.conn, one, 1)
-    first, second = database.session(), database.session(lock_timeout="1ms")
-    first.rows("begin")
+    first, second = database.transaction(), database.session(lock_timeout="1ms")
     mine = {job.id for job in claim(first.conn, one, 5)}
     assert len(mine) == 5
     assert claim(second.conn, two, 10) == []
@@ -220,9 +212,7 @@ def test_a_claim_that_holds_a_lane_waits_for_nobody_who_makes_another(
 ) -> None:
     """Two that made lanes in the opposite order, or one and a cancel, waited for each other."""
     ids = [make_job(database.conn, queue=queue) for queue in ("a", "b")]
-    maker = database.session()
-    maker.rows("begin")
-    maker.rows("insert into redrive.lanes values ('b', 0, 0)")
+    maker = database.transaction("insert into redrive.lanes values ('b', 0, 0)")
     impatient = database.connect(lock_timeout="1s")
     worker = make_worker(impatient)
 

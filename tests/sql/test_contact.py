@@ -78,9 +78,7 @@ def test_a_worker_is_marked_although_its_jobs_cannot_be_taken_back(
     worker = make_worker(database.conn, ttl=TTL)
     claim(database.conn, worker)
     silence(database.conn, worker)
-    blocker = database.session()
-    blocker.rows("begin")
-    blocker.rows("lock table redrive.jobs in access exclusive mode")
+    blocker = database.transaction("lock table redrive.jobs in access exclusive mode")
     rescuer = database.session(lock_timeout="1ms")
 
     assert store.mark_lost(rescuer.conn, TTL) == 1
@@ -92,9 +90,7 @@ def test_a_worker_is_marked_although_its_jobs_cannot_be_taken_back(
 
 def test_a_beat_waits_for_nobody_who_advances_the_clock(database: Database) -> None:
     worker = make_worker(database.conn, ttl=TTL)
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.contact for update")
+    database.transaction("select from redrive.contact for update")
     beating = database.session(lock_timeout="1ms")
 
     assert store.beat(beating.conn, {worker: 0}).alive == {worker}

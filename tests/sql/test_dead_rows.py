@@ -17,7 +17,8 @@ from tests.factories import (
     claim,
     claim_one,
     complete,
-    let_die,
+    complete_next,
+    let_next_die,
     make_job,
     make_limited_worker,
     make_worker,
@@ -317,7 +318,7 @@ def test_a_long_job_counts_wherever_the_place_of_the_slots_has_moved(
         make_job(database.conn, "a.b")
         assert claim(database.conn, worker) == []
         complete(database.conn, worker, last)
-        complete(database.conn, worker, claim_one(database.conn, worker))
+        complete_next(database.conn, worker)
     slot = "select id > %s from redrive.limit_slots where job = %s"
     snapshot.rows("rollback")
 
@@ -330,8 +331,7 @@ def test_a_slot_that_is_being_freed_delays_no_move(database: Database) -> None:
     make_job(database.conn, "a.b")
     running = claim_one(database.conn, worker)
     database.rows(ADVANCE)
-    settling = database.session()
-    settling.rows("begin")
+    settling = database.transaction()
     complete(settling.conn, worker, running)
     die(database, ENDED)
     database.session(lock_timeout="1ms").rows(ADVANCE)
@@ -444,7 +444,7 @@ def heat(database: Database, worker: int) -> None:
     for _ in range(2):
         die(database, HOT)
         make_job(database.conn, ordering_key="k", idempotency_key=None)
-        complete(database.conn, worker, claim_one(database.conn, worker))
+        complete_next(database.conn, worker)
     assert database.value("select jobs_from > 0 from redrive.hot_keys")
 
 
@@ -487,8 +487,7 @@ def test_a_key_that_becomes_hot_is_claimed_by_one_worker(database: Database) -> 
     first = make_job(database.conn, ordering_key="k")
     second = make_job(database.conn, ordering_key="k", priority=5)
     database.rows("update redrive.jobs set run_at = now()")
-    one, two = database.session(), database.session()
-    one.rows("begin")
+    one, two = database.transaction(), database.session()
     assert [j.id for j in claim(one.conn, worker)] == [first]
     assert one.rows("select from redrive.hot_keys")
     insert = (
@@ -508,7 +507,7 @@ def test_a_redriven_job_of_a_hot_key_goes_before_younger_ones(
 ) -> None:
     worker = make_worker(database.conn)
     dead = make_job(database.conn, ordering_key="k")
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     heat(database, worker)
     make_job(database.conn, ordering_key="k")
     running = claim_one(database.conn, worker)
@@ -524,14 +523,13 @@ def test_a_redriven_job_of_a_hot_key_goes_before_younger_ones(
 def test_a_place_of_a_key_waits_for_transactions_that_may_insert_older_jobs(
     database: Database,
 ) -> None:
-    worker, late = make_worker(database.conn), database.session()
-    late.rows("begin")
+    worker, late = make_worker(database.conn), database.transaction()
     older = make_job(late.conn, ordering_key="k")
     heated = "select jobs_from from redrive.hot_keys"
     for _ in range(2):
         die(database, HOT)
         make_job(database.conn, ordering_key="k")
-        complete(database.conn, worker, claim_one(database.conn, worker))
+        complete_next(database.conn, worker)
     assert database.value(heated) == 0
     make_job(database.conn, ordering_key="k")
     late.rows("commit")

@@ -326,9 +326,10 @@ def test_who_migrates_is_alone_and_keeps_nobody_from_working(
     database: Database,
 ) -> None:
     """What is locked is a table of ours, which others can still read."""
-    first, second = database.session(), database.session()
-    first.rows("begin")
-    first.rows("lock table redrive.migrations in share row exclusive mode")
+    second = database.session()
+    first = database.transaction(
+        "lock table redrive.migrations in share row exclusive mode"
+    )
     waiting = second.start(lambda: migrate(second.conn))
     assert database.wait_until_blocked(second) == [first.pid]
     assert installed(database.conn) == latest()

@@ -13,7 +13,7 @@ from redrive.dead_letters.campaigns.terms import Terms
 from redrive.dead_letters.filter import Filter
 from tests.factories import (
     claim_one,
-    let_die,
+    let_next_die,
     make_campaign,
     make_dead_letter,
     make_worker,
@@ -152,7 +152,7 @@ def test_one_that_a_campaign_is_to_put_back_stays_as_it_was_planned(
 
     assert edit(database.conn, waits) == "in_campaign"
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     assert edit(database.conn, put_back) is None, "it had its turn, and died anew"
     pause(database.conn, made, actor="ada", why="x")
     assert edit(database.conn, waits) is None
@@ -184,7 +184,7 @@ def test_another_death_of_the_same_payload_was_not_seen(database: Database) -> N
     digest = seen(database.conn, dead)
     redrive(database.conn, [dead])
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
 
     assert edit(database.conn, dead, digest=digest) == "changed"
     assert edit(database.conn, dead) is None
@@ -369,7 +369,7 @@ def test_what_it_was_goes_with_the_dead_letter(database: Database) -> None:
     edit(database.conn, other)
     redrive(database.conn, [dead])
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     edit(database.conn, dead, {"n": 3})
     kept = "select job, redrives from redrive.edits order by job, n"
 
@@ -394,8 +394,7 @@ def race(database: Database, session: Session, holder: Session, act: Any) -> Any
 def test_of_two_editors_the_second_is_told(database: Database) -> None:
     dead = make_dead_letter(database.conn, payload={"n": 1})
     digest = seen(database.conn, dead)
-    ada, bo = database.session(), database.session()
-    ada.rows("begin")
+    ada, bo = database.transaction(), database.session()
     assert edit(ada.conn, dead, {"n": 2}, digest=digest) is None
 
     assert (
@@ -412,8 +411,7 @@ def test_the_second_of_two_editors_counts_on_where_both_leave_it_as_it_was(
     """A B A: what the second has seen is there again, and the numbers of edits are not doubled."""
     dead = make_dead_letter(database.conn, payload={"n": 1})
     digest = seen(database.conn, dead)
-    ada, bo = database.session(), database.session()
-    ada.rows("begin")
+    ada, bo = database.transaction(), database.session()
     edit(ada.conn, dead, {"n": 2})
     edit(ada.conn, dead, {"n": 1})
 
@@ -435,8 +433,7 @@ def test_an_edit_that_comes_too_late_changes_nothing(
     dead = make_dead_letter(database.conn, payload={"n": 1})
     digest = seen(database.conn, dead)
     campaign = make_campaign(database.conn)
-    ada, bo = database.session(), database.session()
-    ada.rows("begin")
+    ada, bo = database.transaction(), database.session()
     if first == "redrive":
         redrive(ada.conn, [dead], campaign=campaign)
     elif first == "dismiss":
@@ -458,8 +455,7 @@ def test_an_edit_that_comes_too_late_changes_nothing(
 def test_a_redrive_that_comes_later_takes_what_was_edited(database: Database) -> None:
     dead = make_dead_letter(database.conn, payload={"n": 1})
     campaign = make_campaign(database.conn)
-    ada, bo = database.session(), database.session()
-    ada.rows("begin")
+    ada, bo = database.transaction(), database.session()
     edit(ada.conn, dead)
 
     assert race(
@@ -476,9 +472,10 @@ def test_one_reopened_while_it_waits_is_left_to_the_next_edit(
     held, closed = (make_dead_letter(database.conn, payload={"n": 1}) for _ in range(2))
     database.rows("select redrive.dismiss_v1(%s, 'ada', 'x')", [closed])
     digests = [seen(database.conn, job) for job in (held, closed)]
-    ada, bo = database.session(), database.session()
-    ada.rows("begin")
-    ada.rows("select redrive.assign_v1(%s, 'ada', 'ada', 'x')", [held])
+    bo = database.session()
+    ada = database.transaction(
+        "select redrive.assign_v1(%s, 'ada', 'ada', 'x')", [held]
+    )
     ada.rows("select redrive.reopen_v1(%s, 'ada', 'x')", [closed])
     found = race(
         database,

@@ -16,6 +16,7 @@ from redrive.rules.payloads.job_fields import PARAMETERS, FieldType
 from tests.factories import (
     claim_one,
     complete,
+    complete_next,
     let_die,
     make_dead_letter,
     make_job,
@@ -248,8 +249,7 @@ def test_a_run_at_in_the_past_is_now(database: Database) -> None:
 
 
 def test_an_enqueue_that_rolls_back_leaves_nothing(database: Database) -> None:
-    session = database.session()
-    session.rows("begin")
+    session = database.transaction()
     make_job(session.conn, idempotency_key="k")
     session.rows("rollback")
 
@@ -299,7 +299,7 @@ def test_a_key_belongs_to_its_kind(database: Database) -> None:
 def test_a_key_that_has_succeeded_creates_nothing(database: Database) -> None:
     first = make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
 
     again = enqueue_reporting(database.conn, "invoice.charge", idempotency_key="k")
 
@@ -322,8 +322,7 @@ def test_a_key_whose_job_is_dead_may_be_enqueued_again(database: Database) -> No
 def test_the_second_of_two_sessions_with_one_key_waits_for_the_first(
     database: Database, ending: str, outcome: str
 ) -> None:
-    first, second = database.session(), database.session()
-    first.rows("begin")
+    first, second = database.transaction(), database.session()
     held = make_job(first.conn, idempotency_key="k")
 
     waiting = second.start(
@@ -349,8 +348,7 @@ def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(
     job_id = make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
-    settling, enqueuing = database.session(), database.session()
-    settling.rows("begin")
+    settling, enqueuing = database.transaction(), database.session()
     complete(settling.conn, worker, job)
 
     waiting = enqueuing.start(
@@ -371,8 +369,7 @@ def test_a_key_whose_job_dies_while_an_enqueue_waits_for_it_is_enqueued(
     make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
-    settling, enqueuing = database.session(), database.session()
-    settling.rows("begin")
+    settling, enqueuing = database.transaction(), database.session()
     let_die(settling.conn, worker, job)
 
     waiting = enqueuing.start(
@@ -660,9 +657,7 @@ def test_only_the_workers_of_a_queue_are_told_of_it(database: Database) -> None:
 
 def test_a_transaction_to_be_prepared_can_enqueue(preparing: Database) -> None:
     """Postgres refuses PREPARE TRANSACTION after NOTIFY."""
-    session = preparing.session()
-    session.rows("begin")
-    session.rows("set local redrive.notify = off")
+    session = preparing.transaction("set local redrive.notify = off")
     job = make_job(session.conn)
     session.rows("prepare transaction 'both'")
     assert preparing.value("select count(*) from redrive.jobs") == 0

@@ -18,7 +18,9 @@ from tests.factories import (
     claim,
     claim_one,
     complete,
+    complete_next,
     let_die,
+    let_next_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -182,12 +184,11 @@ def test_a_key_whose_job_dies_after_the_look_at_it_is_enqueued(
     """The key of the first one is taken; while the second one waits, its holder dies."""
     worker = make_worker(database.conn)
     make_job(database.conn, idempotency_key="a")
-    other, many = database.session(), database.session()
-    other.rows("begin")
+    other, many = database.transaction(), database.session()
     make_job(other.conn, idempotency_key="b")
     waiting = many.start(lambda: enqueue_many(many.conn, KEYED))
     database.wait_until_blocked(many)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     other.rows("commit")
 
     assert waiting.result(60) == 2
@@ -206,7 +207,7 @@ def test_a_key_that_succeeded_after_the_snapshot_is_a_serialization_failure(
     conn.execute("select 1")
     worker = make_worker(database.conn)
     make_job(database.conn, idempotency_key="b")
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
 
     with pytest.raises(psycopg.errors.SerializationFailure):
         enqueue_many(conn, KEYED)

@@ -115,9 +115,9 @@ def test_a_job_that_ends_meanwhile_is_settled_by_the_next_one(
     one, two = exchange.run(time.monotonic(), free_slots=2, linger=0.0)
     exchange.completed([(one, 0.1)])
     ours = server_process(link)
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.jobs where id = %s for update", one.id)
+    other = database.transaction(
+        "select from redrive.jobs where id = %s for update", one.id
+    )
 
     def meanwhile() -> None:
         database.wait_until_blocked(ours)
@@ -147,9 +147,9 @@ def test_a_checkpoint_that_comes_meanwhile_is_not_blamed_for_a_report_that_is_re
         two, Report(two.id, two.deliveries, Outcome.RETRY, failure=unstorable)
     )
     ours = server_process(link)
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.jobs where id = %s for update", one.id)
+    other = database.transaction(
+        "select from redrive.jobs where id = %s for update", one.id
+    )
     said: list[bool] = []
 
     def answer(message: CheckpointKept) -> None:
@@ -180,10 +180,9 @@ def impatient(
 
 def held_back(database: Database, table: str, row: int) -> Session:
     """Somebody who keeps a row, until they roll back."""
-    other = database.session()
-    other.rows("begin")
-    other.rows(f"select from redrive.{table} where id = %s for update", row)
-    return other
+    return database.transaction(
+        f"select from redrive.{table} where id = %s for update", row
+    )
 
 
 def test_nothing_is_claimed_after_settlements_that_fail(
@@ -277,9 +276,9 @@ def test_a_claim_whose_jobs_cannot_be_read_is_given_back(
     )
     exchange.completed([(held, 0.1) for held in done])
     first = identity.me
-    other = database.session()
-    other.rows("begin")
-    other.rows("lock table redrive.checkpoints in access exclusive mode")
+    other = database.transaction(
+        "lock table redrive.checkpoints in access exclusive mode"
+    )
 
     assert exchange.run(time.monotonic(), free_slots=20, linger=0.0) == []
     other.rows("rollback")
@@ -308,9 +307,7 @@ def test_a_claim_that_the_server_refuses_keeps_the_identity(
     exchange.completed([(held, 0.1) for held in first])
     exchange.run(time.monotonic(), free_slots=0, linger=0.0)
     me = identity.me
-    other = database.session()
-    other.rows("begin")
-    other.rows(f"lock table redrive.{table} in access exclusive mode")
+    other = database.transaction(f"lock table redrive.{table} in access exclusive mode")
     assert exchange.run(time.monotonic(), free_slots=jobs, linger=0.0) == []
     exchange.look_for_lanes()
     other.rows("rollback")

@@ -12,6 +12,7 @@ from redrive.worker.store import fold
 from tests.factories import (
     claim_one,
     complete,
+    complete_next,
     failure,
     make_dead_letter,
     make_job,
@@ -126,7 +127,7 @@ def test_a_group_is_over_when_its_failing_jobs_succeed(database: Database) -> No
     fail(conn, worker, 1)
     assert acknowledge(conn, ["f1"], actor="ada", why="mine") == ["f1"]
     database.rows("update redrive.jobs set run_at = now()")
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
     fold(conn)
 
     (group,) = groups.find(conn, closed=True)
@@ -207,7 +208,7 @@ def test_a_success_reads_no_index_of_failing_jobs(database: Database) -> None:
     worker = make_worker(conn)
     make_jobs(conn, 50)
     for _ in range(50):
-        complete(conn, worker, claim_one(conn, worker))
+        complete_next(conn, worker)
 
     assert database.value("select pg_relation_size('redrive.group_deltas')") == 0
     assert database.value("select pg_relation_size('redrive.jobs_failing_idx')") == 8192
@@ -225,7 +226,7 @@ def test_a_kind_is_in_trouble_if_half_of_at_least_twenty_attempts_fail(
     make_jobs(conn, failed + completed)
     fail(conn, worker, failed)
     for _ in range(completed):
-        complete(conn, worker, claim_one(conn, worker))
+        complete_next(conn, worker)
 
     assert bool([*failing.failing_kinds(failing.find(conn))]) is is_trouble
 
@@ -252,7 +253,7 @@ def test_the_share_of_failures_that_is_trouble_is_an_objective(
     make_jobs(conn, 28)
     fail(conn, worker, 20)
     for _ in range(8):
-        complete(conn, worker, claim_one(conn, worker))
+        complete_next(conn, worker)
 
     assert bool([*failing.failing_kinds(failing.find(conn))]) is is_trouble
 
@@ -268,7 +269,7 @@ def test_a_group_keeps_its_owner_when_its_sample_has_succeeded(
     database.rows(
         "update redrive.jobs set run_at = now() where id = (select max(id) from redrive.jobs)"
     )
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
 
     (group,) = groups.find(conn)
     assert (group["failing"], group["owner"]) == (1, "ada")

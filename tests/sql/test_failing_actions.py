@@ -22,6 +22,7 @@ from redrive.worker import store
 from tests.factories import (
     claim_one,
     complete,
+    complete_next,
     failure,
     make_job,
     make_jobs,
@@ -29,6 +30,7 @@ from tests.factories import (
     outcome,
     redrive,
     settle,
+    settle_next,
     silence,
     totals,
 )
@@ -102,7 +104,7 @@ def test_a_retry_of_a_fixed_cause_runs_all_jobs(database: Database) -> None:
 
     while due(conn):
         for _ in range(due(conn)):
-            complete(conn, worker, claim_one(conn, worker))
+            complete_next(conn, worker)
         found = shown(conn, number)
 
     assert (found["state"], found["succeeded"], found["redriven"]) == ("done", 20, 20)
@@ -122,7 +124,7 @@ def test_a_retry_leaves_out_jobs_that_were_tried_since_the_plan(
     database.rows("update redrive.jobs set run_at = now() where id = %s", first)
     fail(conn, worker, 1)
     database.rows("update redrive.jobs set run_at = now() where id = %s", second)
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
     campaigns.start(conn, plan, Terms(canaries=0), **SIGNED)
     drive(conn, plan)
 
@@ -155,7 +157,7 @@ def test_a_job_that_was_released_in_a_retry_counts_as_neither(
     make_job(conn)
     fail(conn, worker, 1)
     number = retry(conn)
-    settle(conn, worker, claim_one(conn, worker), "release", refund=True)
+    settle_next(conn, worker, "release", refund=True)
 
     found = shown(conn, number)
     assert (found["state"], found["cancelled"]) == ("done", 1)
@@ -170,12 +172,12 @@ def test_a_job_that_is_cancelled_in_a_retry_counts_as_neither(
     make_jobs(conn, 3)
     fail(conn, worker, 3)
     number = retry(conn)
-    settle(conn, worker, claim_one(conn, worker), "cancel")
+    settle_next(conn, worker, "cancel")
     waiting = database.value(
         "select min(id) from redrive.jobs where run_at <= clock_timestamp()"
     )
     assert control.cancel(conn, [waiting], **SIGNED).cancelled == 1
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
 
     found = shown(conn, number)
     assert (found["state"], found["cancelled"], found["succeeded"]) == ("done", 2, 1)
@@ -288,14 +290,7 @@ def test_a_given_up_job_that_was_redriven_ends_its_redrive(database: Database) -
     conn = database.conn
     worker = make_worker(conn)
     job = make_job(conn)
-    settle(
-        conn,
-        worker,
-        claim_one(conn, worker),
-        "dead",
-        reason="gave_up",
-        failure=failure(),
-    )
+    settle_next(conn, worker, "dead", reason="gave_up", failure=failure())
     database.rows(
         "select redrive.redrive_v1(array[%s::bigint], null, null, clock_timestamp(), 5, false)",
         job,

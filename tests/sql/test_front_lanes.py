@@ -20,11 +20,12 @@ from tests.factories import (
     claim,
     claim_one,
     complete,
+    complete_next,
     exchange,
     failure,
     lanes_of,
     last_claim,
-    let_die,
+    let_next_die,
     make_dead_letters,
     make_job,
     make_jobs,
@@ -32,6 +33,7 @@ from tests.factories import (
     make_worker,
     redrive,
     settle,
+    settle_next,
     silence,
 )
 from tests.postgres import Connection, Database, Session
@@ -86,10 +88,9 @@ def lost_its_runner(database: Database) -> int:
     """A process is killed that ran several jobs."""
     job = make_job(database.conn, KIND)
     worker = make_worker(database.conn)
-    assert settle(
+    assert settle_next(
         database.conn,
         worker,
-        claim_one(database.conn, worker),
         "retry",
         delay=0.0,
         losses=1,
@@ -131,7 +132,7 @@ def waited_for_its_key(database: Database) -> int:
     """The job before it completes."""
     _, job = (make_job(database.conn, KIND, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     return job
 
 
@@ -139,7 +140,7 @@ def waited_for_a_death(database: Database) -> int:
     """The job before it dies."""
     _, job = (make_job(database.conn, KIND, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     return job
 
 
@@ -220,7 +221,7 @@ def test_a_tenants_job_keeps_its_share_when_it_comes_back(database: Database) ->
         held = claim_one(conn, worker)
         assert settle(conn, worker, held, outcome, delay=0.0, failure=failure())
         lanes += database.column("select lane from redrive.jobs")
-    let_die(conn, worker, claim_one(conn, worker))
+    let_next_die(conn, worker)
     lanes += database.column("select lane from redrive.dead_letters")
 
     assert lanes == [-4, -4, 3, -4, 3]
@@ -442,9 +443,9 @@ def test_a_job_that_comes_back_while_it_is_cancelled_is_not_claimed(
     conn = database.conn
     job, worker = make_job(conn), make_worker(conn)
     held = claim_one(conn, worker)
-    operator = database.session()
-    operator.rows("begin")
-    operator.rows("select redrive.hold_waiting_v1(array[%s], true)", job)
+    operator = database.transaction(
+        "select redrive.hold_waiting_v1(array[%s], true)", job
+    )
     assert settle(conn, worker, held, "release", delay=0.0)
     operator.rows("select from redrive.jobs where id = %s for update", job)
 

@@ -18,9 +18,8 @@ def test_an_idle_transaction_that_has_written_holds_vacuum_back(
     database: Database,
 ) -> None:
     """It has no snapshot while it is idle, and so it was not seen."""
-    reader, writer = database.session(), database.session()
-    reader.rows("begin")
-    reader.rows("select 1")
+    writer = database.session()
+    database.transaction("select 1")
     writer.rows("begin")
     writer.rows("select redrive.enqueue('k')")
     pid = writer.value("select pg_backend_pid()")
@@ -32,9 +31,7 @@ def test_an_idle_transaction_that_has_written_holds_vacuum_back(
 
 
 def test_a_prepared_transaction_holds_vacuum_back(preparing: Database) -> None:
-    other = preparing.session()
-    other.rows("begin")
-    other.rows("set local redrive.notify = off")
+    other = preparing.transaction("set local redrive.notify = off")
     other.rows("select redrive.enqueue('k')")
     other.rows("prepare transaction 'left'")
     found = preparing.rows(OLDEST)
@@ -159,9 +156,7 @@ def test_figures_are_made_anew_after_15_seconds(database: Database) -> None:
 
 
 def test_a_locked_sequence_hides_health_and_nothing_else(database: Database) -> None:
-    other = database.session()
-    other.rows("begin")
-    other.rows("alter sequence redrive.batches_id_seq increment 2")
+    database.transaction("alter sequence redrive.batches_id_seq increment 2")
     body = database.value("select redrive.stats_v1('0')")
 
     assert body["health"] is None
@@ -241,9 +236,7 @@ def test_a_day_of_the_history_that_cannot_be_dropped_is_no_success(
     done = "select count(*) from redrive.chores where name = 'history_days'"
     database.rows("select redrive.set_history_v1('mail', 1, 'ada', 'audit')")
     database.rows("delete from redrive.chores where name = 'history_days'")
-    other = database.session()
-    other.rows("begin")
-    other.rows("select from redrive.history")
+    other = database.transaction("select from redrive.history")
     database.rows("select redrive.turn_history_v1(current_date + 40)")
     held_up = database.value(done)
     other.rows("rollback")

@@ -20,6 +20,7 @@ from tests.factories import (
     make_worker,
     outcome,
     settle,
+    settle_next,
     silence,
 )
 from tests.postgres import Connection, Database
@@ -117,7 +118,7 @@ def test_a_cancelled_job_is_kept_as_such(database: Database, how: str) -> None:
         )
     else:
         worker = make_worker(conn)
-        settle(conn, worker, claim_one(conn, worker), "cancel")
+        settle_next(conn, worker, "cancel")
 
     assert kept(database) == [(job, "cancelled")]
     assert outcome(conn, job) == "cancelled"

@@ -339,8 +339,7 @@ def test_what_came_in_is_remembered_while_anything_is_left_and_as_long_as_keys(
 def test_two_imports_of_one_source_wait_for_each_other_and_bring_none_twice(
     database: Database,
 ):
-    first, second = database.session(), database.session()
-    first.rows("begin")
+    first, second = database.transaction(), database.session()
     take(first, {"source_id": "b"}, {"source_id": "a"})
     waiting = second.start(lambda: take(second, {"source_id": "a"}, {"source_id": "b"}))
     database.wait_until_blocked(second)

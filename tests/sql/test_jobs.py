@@ -295,8 +295,7 @@ def test_nobody_claims_a_job_while_it_is_cancelled_and_all_others_are_claimed(
 def test_a_job_whose_cancellation_is_taken_back_is_claimed(database: Database) -> None:
     conn = database.conn
     jobs = [make_job(conn, "a.b") for _ in range(3)]
-    worker, canceller = make_worker(conn), database.session()
-    canceller.rows("begin")
+    worker, canceller = make_worker(conn), database.transaction()
     assert cancel(canceller.conn, jobs[0]) == {jobs[0]: "cancelled"}
     assert [held.id for held in claim(conn, worker)] == jobs[1:]
     canceller.rows("rollback")

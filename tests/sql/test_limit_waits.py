@@ -11,6 +11,7 @@ from tests.factories import (
     claim,
     claim_one,
     complete,
+    complete_next,
     make_dead_letter,
     make_job,
     make_limited_worker,
@@ -29,8 +30,7 @@ def test_who_begins_to_wait_while_the_last_one_ends_is_woken_by_the_chore(
     set_limit(conn, "emails", 1)
     make_job(conn, "a.b")
     running = claim_one(conn, worker)
-    producer = database.session()
-    producer.rows("begin")
+    producer = database.transaction()
     late = producer.value("select redrive.enqueue('a.b')")
     complete(conn, worker, running)
     producer.rows("commit")
@@ -50,8 +50,7 @@ def test_who_begins_to_wait_behind_a_name_while_it_is_forgotten_is_woken_by_the_
     set_limit(conn, "c:*", 1)
     make_job(conn, "a.b", {"c": 1})
     running = claim_one(conn, worker)
-    producer = database.session()
-    producer.rows("begin")
+    producer = database.transaction()
     late = producer.value("""select redrive.enqueue('a.b', '{"c": 1}')""")
     complete(conn, worker, running)
     assert store.tend_limits(conn) == 0
@@ -72,9 +71,7 @@ def test_who_enqueues_and_does_not_commit_keeps_nobody_waiting_behind_the_same_n
     conn = database.conn
     worker = make_limited_worker(conn, "c:{c}")
     set_limit(conn, "c:*", 1)
-    producer = database.session()
-    producer.rows("begin")
-    producer.rows(INSERT, "a.b", '{"c": 1}', 2)
+    producer = database.transaction(INSERT, "a.b", '{"c": 1}', 2)
     conn.execute("set lock_timeout = '1ms'")
     database.rows(INSERT, "a.b", '{"c": 1}', 2)
     running = claim_one(conn, worker)
@@ -97,8 +94,7 @@ def test_a_slot_that_is_counted_while_its_job_ends_is_given_back(
     for _ in range(2):
         make_job(conn, "a.b")
     ended, running = claim(conn, worker)
-    operator = database.session()
-    operator.rows("begin")
+    operator = database.transaction()
     set_limit(operator.conn, "emails", 2)
     complete(conn, worker, ended)
     operator.rows("commit")
@@ -128,7 +124,7 @@ def test_one_that_was_enqueued_twice_has_no_place_in_the_line(
     conn = database.conn
     worker = make_limited_worker(conn, "emails")
     make_job(conn, "a.b", idempotency_key="k")
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
     set_limit(conn, "emails", 0)
     database.rows(again)
     assert sound(database)
@@ -147,8 +143,7 @@ def test_a_redrive_that_came_too_late_leaves_no_place_in_the_line(
     make_job(conn, "a.b", idempotency_key="k")
     set_limit(conn, "emails", 1)
     running = claim_one(conn, worker)
-    settling, operator = database.session(), database.session()
-    settling.rows("begin")
+    settling, operator = database.transaction(), database.session()
     complete(settling.conn, worker, running)
     late = operator.start(lambda: redrive(operator.conn, [dead]))
     assert database.wait_until_blocked(operator) == [settling.pid]
@@ -214,7 +209,7 @@ def test_a_rate_holds_nobody_up_for_longer_than_it_says(
     )
     for _ in range(3):
         make_job(conn, "a.b")
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
     database.rows(
         "insert into redrive.limit_paces values ('other', 1, 'infinity', 'infinity')"
     )

@@ -588,9 +588,8 @@ def test_a_limit_that_somebody_has_locked_stops_no_job_of_another(
     first, second = make_job(conn, "a.b"), make_job(conn, "a.b")
     job = claim_one(conn, worker)
     assert job.id == first
-    handler, setter = database.session(), database.session()
-    handler.rows("begin")
-    handler.rows(
+    setter = database.session()
+    handler = database.transaction(
         "select redrive.complete_in_transaction_v1(%s, %s, %s)",
         worker,
         job.id,
@@ -672,8 +671,7 @@ def test_a_claim_that_takes_slots_waits_for_the_disk_and_no_other_does(
     waited: dict[str, str] = {}
     for kind in ("other", "a.b"):
         make_job(conn, kind)
-        session = database.session()
-        session.rows("begin")
+        session = database.transaction()
         assert session.rows(
             "select 1 from redrive.claim_v1(%s, '{default}', '{0}', '{0}', '{1970-01-01}', '{0}',"
             " '{0}', true, 1) where claim is not null and lane_no is not null",
@@ -692,9 +690,10 @@ def test_a_job_without_room_that_somebody_holds_is_left_where_it_is(
     worker = make_limited_worker(database.conn, "one")
     job = make_job(database.conn, "a.b")
     database.rows("select redrive.set_limit_v1('one', 0, null, 'ada', 'why')")
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.jobs where id = %s for update", job)
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction(
+        "select from redrive.jobs where id = %s for update", job
+    )
 
     assert claim(hasty.conn, worker) == []
     other.rows("rollback")

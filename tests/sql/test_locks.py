@@ -40,8 +40,7 @@ def test_a_settlement_waits_for_a_handler_that_completes_in_its_own_transaction(
     make_job(database.conn)
     worker = make_worker(database.conn)
     jobs = claim(database.conn, worker)
-    handler, supervisor = database.session(), database.session()
-    handler.rows("begin")
+    handler, supervisor = database.transaction(), database.session()
     complete(handler.conn, worker, *jobs)
     waiting = supervisor.start(
         lambda: settle(supervisor.conn, worker, jobs[0], "retry", failure=failure())
@@ -56,8 +55,7 @@ def test_a_settlement_waits_for_a_handler_that_completes_in_its_own_transaction(
 
 def test_nobody_waits_for_an_enqueue_that_is_not_committed(database: Database) -> None:
     make_jobs(database.conn, 3)
-    producer = database.session()
-    producer.rows("begin")
+    producer = database.transaction()
     make_jobs(producer.conn, 3)
     make_job(producer.conn, ordering_key="k", idempotency_key="i", tenant="t")
     worker = make_worker(database.conn)
@@ -95,8 +93,7 @@ def test_batches_that_overlap_are_settled_in_the_same_order(database: Database) 
     make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     low, high = sorted(claim(database.conn, worker))
-    first, second = database.session(), database.session()
-    first.rows("begin")
+    first, second = database.transaction(), database.session()
     complete(first.conn, worker, low)
     waiting = second.start(lambda: complete(second.conn, worker, high, low))
     assert database.wait_until_blocked(second) == [first.pid]
@@ -125,8 +122,7 @@ def test_a_dismissal_and_a_redrive_of_the_same_take_them_in_the_same_order(
     database: Database,
 ) -> None:
     low, high = open_in_reverse(database)
-    operator, other = database.session(), database.session()
-    operator.rows("begin")
+    operator, other = database.transaction(), database.session()
     redrive(operator.conn, [low])
     waiting = other.start(
         lambda: other.column("select redrive.dismiss_v1(%s, 'ada', 'x')", [high, low])

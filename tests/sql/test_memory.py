@@ -9,8 +9,9 @@ from redrive.dead_letters.purge import forget
 from redrive.enqueue import enqueue, enqueue_many
 from tests.factories import (
     claim_one,
-    complete,
+    complete_next,
     let_die,
+    let_next_die,
     make_dead_letter,
     make_job,
     make_worker,
@@ -53,7 +54,7 @@ def dead_with_success(database: Database, key: str) -> int:
     dead = make_dead_letter(database.conn, idempotency_key=key)
     make_job(database.conn, idempotency_key=key)
     worker = make_worker(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     database.rows("update redrive.completions set at = now() - interval '31 days'")
     return dead
 
@@ -110,9 +111,8 @@ def test_an_import_keeps_its_keys_from_a_session_that_forgets(
 ) -> None:
     """The dead letter is not committed when the other session looks for it."""
     database.rows(OLD, 1)
-    importing, forgetting = database.session(), database.session()
-    importing.rows("begin")
-    importing.rows(
+    forgetting = database.session()
+    importing = database.transaction(
         "select redrive.import_v1('sqs', %s::jsonb, 'ada', 'x')", json.dumps([LETTER])
     )
 
@@ -178,9 +178,9 @@ def end_unique_jobs(database: Database, *ends: str) -> list[int]:
         )
         ids.append(make_job(database.conn, KIND, {"n": 7}, unique_for=3600))
         if end == "completes":
-            complete(database.conn, worker, claim_one(database.conn, worker))
+            complete_next(database.conn, worker)
         elif end == "dies":
-            let_die(database.conn, worker, claim_one(database.conn, worker))
+            let_next_die(database.conn, worker)
     return ids
 
 

@@ -103,8 +103,7 @@ def test_a_priority_is_a_lane_and_counts(database: Database) -> None:
 def test_nobody_waits_for_who_brings_a_name_and_does_not_commit(
     database: Database,
 ) -> None:
-    first, second = database.session(), database.session(statement_timeout="5s")
-    first.rows("begin")
+    first, second = database.transaction(), database.session(statement_timeout="5s")
     make_job(first.conn, queue="new")
 
     make_job(second.conn, queue="new")

@@ -12,6 +12,7 @@ from tests.factories import (
     complete,
     failure,
     let_die,
+    let_next_die,
     make_dead_letters,
     make_job,
     make_worker,
@@ -50,7 +51,7 @@ def claimed(conn: Connection, worker: int) -> list[int]:
 def held_key(conn: Connection, count: int = 3) -> tuple[int, list[int]]:
     """A worker, and the jobs of a key whose first one died and holds it."""
     worker, ids = holding_worker(conn), make_key(conn, count)
-    let_die(conn, worker, claim_one(conn, worker))
+    let_next_die(conn, worker)
     return worker, ids
 
 
@@ -69,7 +70,7 @@ def test_a_key_goes_on_after_a_death_unless_the_handler_says_hold(
     for holds in ((), ("*",)):
         worker = holding_worker(database.conn, holds=holds)
         _, second = make_key(database.conn, 2)
-        let_die(database.conn, worker, claim_one(database.conn, worker))
+        let_next_die(database.conn, worker)
 
         assert claimed(database.conn, worker) == ([] if holds else [second])
         assert database.value(STATE, second) == ("blocked" if holds else "ready")
@@ -90,7 +91,7 @@ def test_the_longest_handler_that_fits_the_kind_decides(database: Database) -> N
 def test_a_job_without_a_key_holds_nothing(database: Database) -> None:
     worker = holding_worker(database.conn)
     make_job(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
 
     assert database.column("select holds_key from redrive.dead_letters") == [None]
 
@@ -225,8 +226,7 @@ def test_one_that_was_not_parked_when_the_death_came_is_not_claimed(
     database: Database,
 ) -> None:
     """It could not see the older one, which was not committed."""
-    worker, slow = holding_worker(database.conn), database.session()
-    slow.rows("begin")
+    worker, slow = holding_worker(database.conn), database.transaction()
     older = make_job(slow.conn, ordering_key="k")
     younger = make_job(database.conn, ordering_key="k")
     slow.rows("commit")
@@ -244,8 +244,7 @@ def test_a_job_that_comes_while_the_one_before_it_dies_is_held(
     database: Database,
 ) -> None:
     worker, ids = holding_worker(database.conn), make_key(database.conn, 1)
-    job, dying = claim_one(database.conn, worker), database.session()
-    dying.rows("begin")
+    job, dying = claim_one(database.conn, worker), database.transaction()
     let_die(dying.conn, worker, job)
     late = make_job(database.conn, ordering_key="k")
     dying.rows("commit")
@@ -262,8 +261,7 @@ def test_a_job_that_comes_beside_a_dismissal_goes_on_at_the_next_look(
 ) -> None:
     """Neither sees the other; then it is the chore that wakes it."""
     worker, ids = held_key(database.conn, 1)
-    other = database.session()
-    other.rows("begin")
+    other = database.transaction()
     if first == "dismissal":
         other.value(DISMISS, ids)
         late = make_job(database.conn, ordering_key="k")
@@ -279,8 +277,7 @@ def test_a_job_that_comes_beside_a_dismissal_goes_on_at_the_next_look(
 
 def test_a_job_that_comes_beside_a_redrive_waits_for_it(database: Database) -> None:
     worker, ids = held_key(database.conn, 1)
-    operator = database.session()
-    operator.rows("begin")
+    operator = database.transaction()
     redrive(operator.conn, ids)
     late = make_job(database.conn, ordering_key="k")
     operator.rows("commit")
@@ -296,7 +293,7 @@ def test_dead_letters_of_one_key_come_back_in_their_order(
     """Whatever the order in which they are named, and with it their places in the schedule."""
     worker, ids = make_worker(database.conn), make_key(database.conn, 4)
     for _ in ids[:3]:
-        let_die(database.conn, worker, claim_one(database.conn, worker))
+        let_next_die(database.conn, worker)
     redrive(database.conn, [ids[2], ids[0], ids[1]], rate=rate)
     # as time passes
     pull = "update redrive.jobs set run_at = now() where run_at < 'infinity'"
@@ -313,7 +310,7 @@ def test_dead_letters_that_come_back_by_the_chunk_keep_the_order_of_their_key(
     """The younger came back first, and had not been claimed: the older one goes before it."""
     worker, ids = make_worker(database.conn), make_key(database.conn, 2)
     for _ in ids:
-        let_die(database.conn, worker, claim_one(database.conn, worker))
+        let_next_die(database.conn, worker)
     redrive(database.conn, ids[1:])
     redrive(database.conn, ids[:1])
 
@@ -333,17 +330,16 @@ def test_a_claim_looks_at_the_dead_letter_that_holds_a_key_alone(
     """However many others are open, and planned while there were none."""
     worker, slow, session = (
         holding_worker(database.conn),
-        database.session(),
+        database.transaction(),
         database.session(),
     )
-    slow.rows("begin")
     older = make_job(slow.conn, ordering_key="k")
     make_job(database.conn, ordering_key="k")
     slow.rows("commit")
     session.rows("begin")
     session.rows(CLAIM, worker)
     session.rows("rollback")
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     make_dead_letters(database.conn, 1000)
     database.conn.execute("select pg_stat_force_next_flush()")
     before = database.value(READ)

@@ -3,9 +3,8 @@
 import pytest
 
 from tests.factories import (
-    claim_one,
-    complete,
-    let_die,
+    complete_next,
+    let_next_die,
     make_campaign,
     make_dead_letters,
     make_worker,
@@ -53,7 +52,7 @@ def test_failures_go_with_the_last_generation(database: Database) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [job_id])
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     count = "select count(*) from redrive.failures"
     assert database.value(count) == 2
 
@@ -68,7 +67,7 @@ def test_another_generation_of_another_job_is_no_last_one(database: Database) ->
     (twice,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [twice])
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     (once,) = make_dead_letters(database.conn, 1)
 
     assert database.value(PURGE, [twice, once], [1, 0], ["open"]) == 2
@@ -79,7 +78,7 @@ def test_all_generations_may_go_at_once(database: Database) -> None:
     (job_id,) = make_dead_letters(database.conn, 1)
     redrive(database.conn, [job_id])
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
 
     assert database.value(PURGE, [job_id, job_id], [0, 1], ["redriven", "open"]) == 2
     assert database.value("select count(*) from redrive.failures") == 0
@@ -101,7 +100,7 @@ def test_a_job_that_succeeds_after_its_dead_letter_was_purged_is_just_done(
     database.rows(PURGE, [job_id], [0], ["redriven"])
     worker = make_worker(database.conn)
 
-    assert complete(database.conn, worker, claim_one(database.conn, worker)) == {job_id}
+    assert complete_next(database.conn, worker) == {job_id}
 
 
 def test_a_dead_letter_that_is_being_redriven_is_not_purged(database: Database) -> None:
@@ -124,8 +123,7 @@ def test_a_dead_letter_that_is_being_purged_cannot_be_redriven(
     database: Database,
 ) -> None:
     ids = make_dead_letters(database.conn, 2)
-    purger, operator = database.session(), database.session()
-    purger.rows("begin")
+    purger, operator = database.transaction(), database.session()
     assert purger.value(PURGE, ids[:1], [0], ["open"]) == 1
     waiting = operator.start(lambda: redrive(operator.conn, ids))
     assert database.wait_until_blocked(operator) == [purger.pid]

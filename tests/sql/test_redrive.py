@@ -17,8 +17,10 @@ from tests.factories import (
     claim,
     claim_one,
     complete,
+    complete_next,
     failure,
     let_die,
+    let_next_die,
     make_campaign,
     make_dead_letter,
     make_dead_letters,
@@ -26,7 +28,7 @@ from tests.factories import (
     make_job,
     make_worker,
     redrive,
-    settle,
+    settle_next,
     totals,
 )
 from tests.postgres import Database
@@ -114,7 +116,7 @@ def test_a_key_that_has_succeeded_since_is_never_run_again(database: Database) -
     dead = make_dead_letter(database.conn, idempotency_key="k")
     make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
 
     assert redrive(database.conn, [dead]) == {dead: "succeeded"}
     assert database.row("select state, blocked from redrive.dead_letters") == (
@@ -143,7 +145,7 @@ def test_what_is_left_alone_makes_no_older_snapshot_fail(database: Database) -> 
     worker, reader = make_worker(database.conn), database.session()
     reader.rows("begin isolation level repeatable read")
     reader.rows("select")
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
 
     assert redrive(reader.conn, [back, plain]) == {back: "not_open", plain: None}
 
@@ -193,7 +195,7 @@ def test_a_key_is_that_of_its_kind(database: Database) -> None:
     dead = make_dead_letter(database.conn, idempotency_key="k")
     make_job(database.conn, "another", idempotency_key="k")
     worker = make_worker(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     make_job(database.conn, "a.third", idempotency_key="k")
 
     assert plan(database.conn, Filter(), actor="ada").blocked == {}
@@ -204,8 +206,7 @@ def test_an_enqueue_of_the_key_while_a_redrive_is_not_committed_gets_the_redrive
     database: Database,
 ) -> None:
     dead = make_dead_letter(database.conn, idempotency_key="k")
-    operator, producer = database.session(), database.session()
-    operator.rows("begin")
+    operator, producer = database.transaction(), database.session()
     redrive(operator.conn, [dead])
     waiting = producer.start(
         lambda: enqueue_reporting(producer.conn, "invoice.charge", idempotency_key="k")
@@ -222,7 +223,7 @@ def test_a_job_is_not_redriven_more_often_than_allowed(database: Database) -> No
     worker = make_worker(database.conn)
     for _ in range(2):
         assert redrive(database.conn, [job_id], max_redrives=2) == {job_id: None}
-        let_die(database.conn, worker, claim_one(database.conn, worker))
+        let_next_die(database.conn, worker)
 
     assert redrive(database.conn, [job_id], max_redrives=2) == {job_id: "max_redrives"}
     assert database.column(
@@ -256,7 +257,7 @@ def test_the_plan_and_the_redrive_give_the_same_cause(database: Database) -> Non
     for causes in (c for n in range(5) for c in combinations(names, n)):
         fingerprint, key = "+".join(causes) or "none", "-".join(causes) or "free"
         dead = make_job(database.conn, idempotency_key=key)
-        let_die(database.conn, worker, claim_one(database.conn, worker))
+        let_next_die(database.conn, worker)
         database.rows(
             "update redrive.dead_letters set fingerprint = %s, redrives = %s where id = %s",
             fingerprint,
@@ -421,8 +422,7 @@ def test_a_redrive_that_rolls_back_leaves_the_dead_letters_open(
     database: Database,
 ) -> None:
     ids = make_dead_letters(database.conn, 10)
-    operator = database.session()
-    operator.rows("begin")
+    operator = database.transaction()
     redrive(operator.conn, ids)
     operator.rows("rollback")
 
@@ -483,13 +483,11 @@ def test_what_is_noted_in_full_headers_keeps_no_job_from_coming_back(
     worker = make_worker(conn)
     make_job(conn, headers={"h": "x" * 8170})
     traced = failure(detail={"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"})
-    assert settle(
-        conn, worker, claim_one(conn, worker), "retry", delay=0.0, failure=traced
-    )
-    letter = let_die(conn, worker, claim_one(conn, worker), failure=traced)
+    assert settle_next(conn, worker, "retry", delay=0.0, failure=traced)
+    letter = let_next_die(conn, worker, failure=traced)
 
     assert redrive(conn, [letter]) == {letter: None}
-    assert let_die(conn, worker, claim_one(conn, worker), failure=traced) == letter
+    assert let_next_die(conn, worker, failure=traced) == letter
     assert redrive(conn, [letter]) == {letter: None}
 
 
@@ -520,9 +518,10 @@ def test_what_belongs_to_a_campaign_that_was_forgotten_meanwhile_is_left(
     database: Database,
 ) -> None:
     job_id, campaign = make_dead_letter(database.conn), make_campaign(database.conn)
-    forgetful, operator = database.session(), database.session()
-    forgetful.rows("begin")
-    forgetful.rows("delete from redrive.campaigns where id = %s", campaign)
+    operator = database.session()
+    forgetful = database.transaction(
+        "delete from redrive.campaigns where id = %s", campaign
+    )
     waiting = operator.start(
         lambda: redrive(operator.conn, [job_id], campaign=campaign)
     )
@@ -733,8 +732,7 @@ def meanwhile(
     database: Database, job_id: int, first: LiteralString, second: LiteralString
 ) -> list[Any]:
     """What the second does once the first, which it has to wait for, is committed."""
-    one, two = database.session(), database.session()
-    one.rows("begin")
+    one, two = database.transaction(), database.session()
     assert one.rows("select redrive." + first, [job_id])
     waiting = two.start(lambda: two.column("select redrive." + second, [job_id]))
     assert database.wait_until_blocked(two) == [one.pid]

@@ -5,7 +5,7 @@ from typing import LiteralString
 from redrive.dead_letters.groups import store as groups
 from redrive.observability.stats import DatabaseStats
 from redrive.worker import store
-from tests.factories import claim_one, failure, let_die, make_job, silence
+from tests.factories import claim_one, failure, let_next_die, make_job, silence
 from tests.postgres import Connection, Database
 from trials.rollouts.rollouts import settle
 
@@ -21,7 +21,7 @@ def _dies(conn: Connection, version: str, fingerprint: str = "f1") -> None:
     make_job(conn)
     worker = _worker(conn, version)
     record = failure(fingerprint=fingerprint)
-    let_die(conn, worker, claim_one(conn, worker), failure=record)
+    let_next_die(conn, worker, failure=record)
 
 
 def _resolve(conn: Connection, *versions: str, group: str = "f1") -> None:
@@ -125,9 +125,9 @@ def test_a_group_that_an_operator_changes_is_judged_later(database: Database) ->
     for group in ("f1", "g1"):
         _dies(database.conn, "1.4.1", group)
         _resolve(database.conn, "1.4.2", group=group)
-    operator = database.session()
-    operator.rows("begin")
-    operator.rows("select redrive.mute_v1('f1', now() + interval '1 h', 'ada', 'x')")
+    operator = database.transaction(
+        "select redrive.mute_v1('f1', now() + interval '1 h', 'ada', 'x')"
+    )
     for group in ("f1", "g1"):
         _dies(database.conn, "1.4.2", group)
     database.rows(FOLD)

@@ -17,10 +17,9 @@ from redrive.worker import store
 from redrive.worker.store import RedriveTerms
 from tests.factories import (
     claim,
-    claim_one,
     complete,
     failure,
-    let_die,
+    let_next_die,
     make_dead_letter,
     make_dead_letters,
     make_job,
@@ -208,7 +207,7 @@ def test_no_redrive_without_a_person_repeats_it(database: Database) -> None:
     register(conn, invoice_charge=ONCE)
     job, worker = make_job(conn), make_worker(conn)
     lost = failure(error_class="WorkerLost", category="lost")
-    let_die(conn, worker, claim_one(conn, worker), reason="killed_worker", failure=lost)
+    let_next_die(conn, worker, reason="killed_worker", failure=lost)
     database.rows("select redrive.forgive_v1(array[%s], array[1])", job)
 
     assert database.rows("select state, blocked from redrive.dead_letters") == [
@@ -308,9 +307,7 @@ def test_a_worker_speaks_for_its_own_kinds_alone(database: Database) -> None:
 def test_a_worker_does_not_wait_to_speak(database: Database) -> None:
     """A session that holds the rows must not keep workers from starting."""
     said(database, "{a,b}", {"a": (1, True), "b": (2, True)})
-    holding = database.session()
-    holding.rows("begin")
-    holding.rows("select from redrive.kind_redrives for update")
+    holding = database.transaction("select from redrive.kind_redrives for update")
     database.rows("set lock_timeout = '5s'")
 
     said(database, "{a,b}", {"a": (3, True)})

@@ -15,7 +15,7 @@ from tests.factories import (
     complete,
     failure,
     holders,
-    let_die,
+    let_next_die,
     make_full_job,
     make_job,
     make_jobs,
@@ -258,9 +258,8 @@ def test_a_purge_and_a_worker_that_is_back_never_wait_in_a_circle(
     run_alone(database, worker)
     silence(database.conn, worker)
     rescue(database.conn)
-    reader, back, purger = database.session(), database.session(), database.session()
-    reader.rows("begin")
-    reader.rows("select from redrive.failures for update")
+    back, purger = database.session(), database.session()
+    reader = database.transaction("select from redrive.failures for update")
     forgiven = back.start(lambda: store.forgive(back.conn, [(job, 1)]))
     database.wait_until_blocked(back)
     purged = purger.start(
@@ -448,9 +447,9 @@ def test_a_job_locked_by_its_handler_stays_and_comes_back_with_the_next_sweep(
     first, second = make_jobs(database.conn, 2)
     worker = make_worker(database.conn)
     claim(database.conn, worker)
-    handler = database.session()
-    handler.rows("begin")
-    handler.rows("select from redrive.jobs where id = %s for update", first)
+    handler = database.transaction(
+        "select from redrive.jobs where id = %s for update", first
+    )
     silence(database.conn, worker)
     sweeper = database.session(lock_timeout="1ms")
 
@@ -473,8 +472,7 @@ def test_a_handler_that_completes_in_its_transaction_while_its_worker_is_rescued
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
-    handler = database.session()
-    handler.rows("begin")
+    handler = database.transaction()
     complete(handler.conn, worker, job)
     silence(database.conn, worker)
     assert rescue(database.conn) == (1, 0, 0)
@@ -490,8 +488,7 @@ def test_a_worker_in_the_middle_of_a_claim_is_not_lost_yet(database: Database) -
     make_job(database.conn)
     worker = make_worker(database.conn)
     silence(database.conn, worker)
-    claiming, sweeper = database.session(), database.session(lock_timeout="1ms")
-    claiming.rows("begin")
+    claiming, sweeper = database.transaction(), database.session(lock_timeout="1ms")
     claim_one(claiming.conn, worker)
 
     assert rescue(sweeper.conn) == NOBODY
@@ -509,8 +506,7 @@ def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(
     worker = make_worker(database.conn)
     claim_one(database.conn, worker)
     silence(database.conn, worker)
-    sweeper, claiming = database.session(), database.session()
-    sweeper.rows("begin")
+    sweeper, claiming = database.transaction(), database.session()
     assert rescue(sweeper.conn) == (1, 1, 0)
 
     waiting = claiming.start(lambda: claim(claiming.conn, worker))
@@ -590,7 +586,7 @@ def test_unpark_leaves_a_redriven_head_parked_while_a_younger_job_of_its_key_run
 ) -> None:
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     running = claim_one(database.conn, worker)
     redrive(database.conn, [first])
 
@@ -608,7 +604,7 @@ def test_a_redriven_job_goes_before_a_younger_one_of_its_key_that_waits(
     """It was parked behind it, and a parked job keeps nobody waiting."""
     first, second = (make_job(database.conn, ordering_key="k") for _ in range(2))
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     redrive(database.conn, [first])
 
     job = claim_one(database.conn, worker)

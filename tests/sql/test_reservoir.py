@@ -65,9 +65,9 @@ def test_only_so_many_kinds_are_sampled(database: Database) -> None:
 
 def test_whoever_comes_second_does_not_wait(database: Database) -> None:
     offer(database.conn, "a.b")
-    other = database.session()
-    other.rows("begin")
-    other.rows("select redrive.keep_samples_v1('{a.b}', array['{}'::jsonb])")
+    other = database.transaction(
+        "select redrive.keep_samples_v1('{a.b}', array['{}'::jsonb])"
+    )
 
     assert offer(database.conn, "a.b") == 0
 

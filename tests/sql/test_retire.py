@@ -43,8 +43,7 @@ def test_a_retirement_comes_again_after_a_claim_of_its_worker_and_gives_that_bac
     """The claim whose reply was lost may still be running on the server. Nobody waits for it."""
     make_jobs(database.conn, 3)
     worker = make_worker(database.conn)
-    claiming, retiring = database.session(), database.session()
-    claiming.rows("begin")
+    claiming, retiring = database.transaction(), database.session()
     claim(claiming.conn, worker)
 
     assert store.retire(retiring.conn, worker) == (0, False)
@@ -61,8 +60,7 @@ def test_a_retirement_leaves_a_job_that_a_handler_has_locked_for_the_next_time(
     make_jobs(database.conn, 3)
     worker, other = make_worker(database.conn), make_worker(database.conn, "other")
     locked, *_ = claim(database.conn, worker, 3)
-    handler = database.session()
-    handler.rows("begin")
+    handler = database.transaction()
     handler.value(
         "select redrive.complete_in_transaction_v1(%s, %s, %s)",
         worker,
@@ -115,8 +113,7 @@ def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(
 ) -> None:
     make_jobs(database.conn, 3)
     worker = make_worker(database.conn)
-    retiring, claiming = database.session(), database.session()
-    retiring.rows("begin")
+    retiring, claiming = database.transaction(), database.session()
     store.retire(retiring.conn, worker)
 
     waiting = claiming.start(lambda: claim(claiming.conn, worker))

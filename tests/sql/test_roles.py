@@ -10,7 +10,7 @@ import pytest
 from tests.factories import (
     claim_one,
     complete,
-    let_die,
+    let_next_die,
     make_dead_letter,
     make_job,
     make_schedule,
@@ -301,7 +301,7 @@ def test_each_role_can_do_its_own_work(closed: Database) -> None:
     job = claim_one(worker, me)
     assert job.id == job_id
     make_job(producer)
-    let_die(worker, me, claim_one(worker, me))
+    let_next_die(worker, me)
     plan = operator.execute("select redrive.plan_campaign_v1('{}', 5, 'ada') -> 'plan'")
     operator.execute(
         "select redrive.start_campaign_v1(%s, 'ada', 'why', null, 0, 0.1, null, '{}')",

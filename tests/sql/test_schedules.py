@@ -14,7 +14,7 @@ import pytest
 from redrive.rules.slots import Declaration
 from redrive.worker import store
 from redrive.worker.upkeep.schedules import Schedules
-from tests.factories import claim_one, complete, make_worker, silence
+from tests.factories import complete_next, make_worker, silence
 from tests.postgres import Database, Session, connect
 
 SECOND = timedelta(seconds=1)
@@ -234,9 +234,7 @@ def test_a_slot_comes_once_even_when_its_job_is_done_and_gone(
     fired = store.fire_schedule(
         database.conn, due, [due.expected], due.expected + 60 * SECOND
     )
-    assert complete(database.conn, worker, claim_one(database.conn, worker)) == set(
-        fired or []
-    )
+    assert complete_next(database.conn, worker) == set(fired or [])
     database.rows(
         "update redrive.schedules set next_at = %s, last_at = null", due.expected
     )

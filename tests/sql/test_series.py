@@ -24,14 +24,14 @@ from redrive.worker.store import Measured
 from tests.factories import (
     SERIES_SUMS,
     claim_one,
-    complete,
+    complete_next,
     failure,
     make_dead_letter,
     make_job,
     make_jobs,
     make_worker,
     redrive,
-    settle,
+    settle_next,
 )
 from tests.postgres import Connection, Database
 
@@ -78,7 +78,7 @@ def test_a_minute_holds_what_was_counted_since_the_one_before(
         make_job(database.conn, queue="mail")
     assert record(database.conn)
     let_pass(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     assert record(database.conn)
 
     points = read_series(
@@ -92,7 +92,7 @@ def test_every_ending_is_counted_in_its_place(database: Database) -> None:
     conn, worker = database.conn, make_worker(database.conn)
     make_dead_letter(conn)
     make_job(conn)
-    settle(conn, worker, claim_one(conn, worker), "retry", failure=failure())
+    settle_next(conn, worker, "retry", failure=failure())
     letter = make_dead_letter(conn)
     redrive(conn, [letter])
     record(conn)
@@ -131,8 +131,7 @@ def test_a_transaction_that_rolls_back_leaves_the_minute_to_the_next(
 ) -> None:
     make_job(database.conn)
     store.fold(database.conn)
-    other = database.session()
-    other.rows("begin")
+    other = database.transaction()
     assert store.fold_series(other.conn)
     assert not store.fold_series(database.conn), "it waits for nobody"
     other.rows("rollback")
@@ -369,9 +368,10 @@ def test_old_rows_that_somebody_holds_stay_and_nobody_waits(database: Database) 
         "insert into redrive.marks (at, what, name)"
         " select now() - interval '36 days', 'deploy', n from unnest('{a,b}'::text[]) n"
     )
-    other, hasty = database.session(), database.session(lock_timeout="1ms")
-    other.rows("begin")
-    other.rows("select from redrive.series where queue = 'a' for update")
+    hasty = database.session(lock_timeout="1ms")
+    other = database.transaction(
+        "select from redrive.series where queue = 'a' for update"
+    )
     other.rows("select from redrive.queue_series where queue = 'a' for update")
     other.rows("select from redrive.marks where name = 'a' for update")
 
@@ -451,7 +451,7 @@ def test_counters_of_forgotten_names_do_not_come_again(database: Database) -> No
     conn = database.conn
     worker = make_worker(conn)
     make_job(conn)
-    complete(conn, worker, claim_one(conn, worker))
+    complete_next(conn, worker)
     record(conn)
     let_pass(conn)
     database.rows("select redrive.forget_names_v1(interval '-1 day', 100)")

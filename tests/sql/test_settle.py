@@ -15,12 +15,14 @@ from tests.factories import (
     failure,
     holders,
     let_die,
+    let_next_die,
     make_full_job,
     make_job,
     make_jobs,
     make_worker,
     redrive,
     settle,
+    settle_next,
     totals,
 )
 from tests.postgres import Database
@@ -127,14 +129,7 @@ def test_a_retry_waits_for_its_delay_and_records_its_failure(
     job_id = make_job(database.conn)
     worker = make_worker(database.conn, "pod-7")
     before = database.value("select clock_timestamp()")
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "retry",
-        delay=60.0,
-        failure=failure(),
-    )
+    settle_next(database.conn, worker, "retry", delay=60.0, failure=failure())
 
     assert database.rows(
         "select deliveries, attempt, losses, streak, fingerprint, failed_at <="
@@ -165,14 +160,7 @@ def test_a_retry_may_name_its_instant(database: Database) -> None:
     instant = datetime(2999, 1, 1, tzinfo=UTC)
     make_job(database.conn)
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "retry",
-        run_at=instant,
-        failure=failure(),
-    )
+    settle_next(database.conn, worker, "retry", run_at=instant, failure=failure())
 
     assert database.value("select run_at from redrive.jobs") == instant
 
@@ -196,13 +184,7 @@ def test_the_history_of_failures_grows_by_one_per_attempt(database: Database) ->
     job_id = make_job(database.conn)
     worker = make_worker(database.conn)
     for n in range(1, 4):
-        settle(
-            database.conn,
-            worker,
-            claim_one(database.conn, worker),
-            "retry",
-            failure=failure(message=f"no. {n}"),
-        )
+        settle_next(database.conn, worker, "retry", failure=failure(message=f"no. {n}"))
 
     assert database.rows(
         "select job, deliveries, attempt, message from redrive.failures order by deliveries"
@@ -215,13 +197,7 @@ def test_the_streak_counts_the_same_fingerprint_in_a_row(database: Database) -> 
     streaks = []
     for fingerprint in ("a", "a", "a", "b", "a", "a"):
         recorded = failure(fingerprint=fingerprint)
-        settle(
-            database.conn,
-            worker,
-            claim_one(database.conn, worker),
-            "retry",
-            failure=recorded,
-        )
+        settle_next(database.conn, worker, "retry", failure=recorded)
         streaks.append(database.row("select fingerprint, streak from redrive.jobs"))
 
     assert streaks == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("a", 1), ("a", 2)]
@@ -258,7 +234,7 @@ def test_a_loss_is_forgotten_once_an_attempt_ended_by_itself(
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
     settle(database.conn, worker, job, "retry", losses=1, failure=failure())
-    settle(database.conn, worker, claim_one(database.conn, worker), outcome, **report)
+    settle_next(database.conn, worker, outcome, **report)
 
     assert database.value("select losses from redrive.jobs") == losses
 
@@ -276,9 +252,7 @@ def test_attempts_that_a_dependency_gave_back_are_counted_and_nothing_else_is(
         ("retry", {"reason": "transient", "failure": failure()}),
         ("retry", {"refund": True, "reason": "transient", "failure": failure()}),
     ):
-        settle(
-            database.conn, worker, claim_one(database.conn, worker), outcome, **report
-        )
+        settle_next(database.conn, worker, outcome, **report)
     job = claim_one(database.conn, worker)
 
     assert (job.more["refunds"], job.deliveries, job.attempt) == (2, 6, 2)
@@ -293,13 +267,7 @@ def test_a_release_gives_the_attempt_back_and_records_no_failure(
     make_job(database.conn)
     worker = make_worker(database.conn)
     for _ in range(3):
-        settle(
-            database.conn,
-            worker,
-            claim_one(database.conn, worker),
-            "release",
-            refund=True,
-        )
+        settle_next(database.conn, worker, "release", refund=True)
 
     assert database.row(
         "select attempt, deliveries, streak, failed_at from redrive.jobs"
@@ -310,24 +278,10 @@ def test_a_release_gives_the_attempt_back_and_records_no_failure(
 def test_a_release_keeps_what_was_known_of_the_last_failure(database: Database) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "retry",
-        failure=failure(),
-    )
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "retry",
-        failure=failure(),
-    )
+    settle_next(database.conn, worker, "retry", failure=failure())
+    settle_next(database.conn, worker, "retry", failure=failure())
     before = database.row("select streak, fingerprint, failed_at from redrive.jobs")
-    settle(
-        database.conn, worker, claim_one(database.conn, worker), "release", refund=True
-    )
+    settle_next(database.conn, worker, "release", refund=True)
 
     assert (
         database.row("select streak, fingerprint, failed_at from redrive.jobs")
@@ -343,14 +297,7 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
     """Column by column, so that one added to jobs is not forgotten here."""
     make_full_job(database.conn)
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "retry",
-        losses=1,
-        failure=failure(),
-    )
+    settle_next(database.conn, worker, "retry", losses=1, failure=failure())
     job = claim_one(database.conn, worker)
     row = database.value("select to_jsonb(j) from redrive.jobs j")
     let_die(database.conn, worker, job, losses=1)
@@ -386,17 +333,10 @@ def test_a_dead_letter_has_every_field_of_its_job(database: Database) -> None:
 def test_a_dead_letter_says_why(database: Database) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    settle(
+    settle_next(database.conn, worker, "retry", failure=failure())
+    let_next_die(
         database.conn,
         worker,
-        claim_one(database.conn, worker),
-        "retry",
-        failure=failure(),
-    )
-    let_die(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
         reason="same_failure",
         failure=failure(
             error_class="KeyError", message="m", category="missing", fingerprint="f2"
@@ -438,14 +378,7 @@ def test_a_dead_letter_says_why(database: Database) -> None:
 def test_a_job_may_die_without_a_failure(database: Database) -> None:
     make_job(database.conn, expires_in=0.001)
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "dead",
-        reason="expired",
-        refund=True,
-    )
+    settle_next(database.conn, worker, "dead", reason="expired", refund=True)
 
     assert database.row(
         "select reason, category, error_class, message, attempts from redrive.dead_letters"
@@ -465,12 +398,7 @@ def test_what_the_caller_says_of_the_job_itself_is_not_believed(
         "redrives": 5,
         "priority": 9,
     }
-    let_die(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        failure=json.dumps(forged),
-    )
+    let_next_die(database.conn, worker, failure=json.dumps(forged))
 
     assert database.row(
         "select payload, queue, kind, redrives, priority from redrive.dead_letters"
@@ -497,8 +425,7 @@ def test_two_sessions_that_dead_letter_the_same_job_do_so_once(
     make_job(database.conn)
     worker = make_worker(database.conn)
     job = claim_one(database.conn, worker)
-    first, second = database.session(), database.session()
-    first.rows("begin")
+    first, second = database.transaction(), database.session()
     let_die(first.conn, worker, job)
     waiting = second.start(
         lambda: settle(second.conn, worker, job, "dead", reason="r", failure=failure())
@@ -517,9 +444,9 @@ def test_a_redriven_job_that_dies_again_is_one_letter_per_generation(
     make_job(database.conn)
     worker = make_worker(database.conn)
     for _ in range(3):
-        job_id = let_die(database.conn, worker, claim_one(database.conn, worker))
+        job_id = let_next_die(database.conn, worker)
         redrive(database.conn, [job_id])
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
 
     assert database.rows(
         "select redrives, state, outcome, deliveries from redrive.dead_letters order by redrives"
@@ -538,20 +465,8 @@ def test_a_redriven_job_that_dies_again_is_one_letter_per_generation(
 def test_a_cancelled_job_is_gone_with_its_failures(database: Database) -> None:
     make_job(database.conn, idempotency_key="k")
     worker = make_worker(database.conn)
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "retry",
-        failure=failure(),
-    )
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "cancel",
-        reason="asked",
-    )
+    settle_next(database.conn, worker, "retry", failure=failure())
+    settle_next(database.conn, worker, "cancel", reason="asked")
 
     assert (
         database.value(
@@ -569,15 +484,9 @@ def test_a_redriven_job_that_is_cancelled_resolves_its_dead_letter(
 ) -> None:
     make_job(database.conn)
     worker = make_worker(database.conn)
-    job_id = let_die(database.conn, worker, claim_one(database.conn, worker))
+    job_id = let_next_die(database.conn, worker)
     redrive(database.conn, [job_id])
-    settle(
-        database.conn,
-        worker,
-        claim_one(database.conn, worker),
-        "cancel",
-        reason="asked",
-    )
+    settle_next(database.conn, worker, "cancel", reason="asked")
 
     assert database.rows("select state, outcome from redrive.dead_letters") == [
         ("resolved", "cancelled")

@@ -6,9 +6,9 @@ import pytest
 from redrive.dead_letters.campaigns.terms import Terms
 from tests.factories import (
     claim,
-    claim_one,
     complete,
     let_die,
+    let_next_die,
     make_campaign,
     make_dead_letter,
     make_dead_letters,
@@ -81,7 +81,7 @@ def test_the_key_that_it_held_continues_without_it(database: Database) -> None:
     """Its order is that of the new queue, and the old queue does not wait for it."""
     worker = holding_worker(database.conn)
     first, second = make_key(database.conn, 2)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     assert claim(database.conn, worker) == []
 
     redrive(database.conn, [first], campaign=campaign_to(database.conn, "slow"))

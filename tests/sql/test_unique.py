@@ -17,11 +17,12 @@ from tests.factories import (
     claim,
     claim_one,
     complete,
-    let_die,
+    complete_next,
+    let_next_die,
     make_dead_letter,
     make_worker,
     redrive,
-    settle,
+    settle_next,
     totals,
 )
 from tests.postgres import Database
@@ -81,13 +82,13 @@ def test_what_ended_within_its_time_is_in_the_way_and_later_is_not(
     database: Database,
 ) -> None:
     first, worker = ask(database.conn), make_worker(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
 
     assert ask(database.conn) == Enqueued(first.id, created=False, outcome="succeeded")
     let_pass(database, HOUR)
     again = ask(database.conn)
     assert again.created
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     assert ask(database.conn) == Enqueued(again.id, created=False, outcome="succeeded")
 
 
@@ -107,7 +108,7 @@ def test_a_dead_one_is_not_in_the_way_and_comes_back_under_its_key(
     assert second.created
     assert redrive(database.conn, [dead]) == {dead: "conflict"}
     worker = make_worker(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     assert redrive(database.conn, [dead]) == {dead: "succeeded"}
 
     other = make_dead_letter(database.conn, KIND, {"customer": 8}, unique_for=3600)
@@ -267,7 +268,7 @@ def test_one_that_ended_after_the_snapshot_is_in_the_way(
     conn.autocommit = False
     conn.execute("select 1")
     first = ask(database.conn)
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     try:
         found = ask(conn)
     except errors.SerializationFailure:
@@ -352,7 +353,7 @@ def test_one_that_ended_before_the_commit_is_followed_by_the_new_one(
     producer.autocommit = False
     debounce(database.conn, 1)
     assert debounce(producer, 2).outcome == "replaced"
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     producer.commit()
 
     assert numbers(database) == [2]
@@ -398,7 +399,7 @@ def a_lane_in_use(database: Database) -> int:
     """Claim from the lane once, so that a replacement need not make its row. Returns a worker."""
     worker = make_worker(database.conn)
     enqueue(database.conn, "a")
-    complete(database.conn, worker, claim_one(database.conn, worker))
+    complete_next(database.conn, worker)
     return worker
 
 
@@ -476,9 +477,7 @@ def test_two_that_replace_the_same_jobs_do_not_wait_in_a_circle(
 def test_a_retrying_one_is_replaced_and_keeps_its_attempts(database: Database) -> None:
     worker = make_worker(database.conn)
     debounce(database.conn, 1)
-    assert settle(
-        database.conn, worker, claim_one(database.conn, worker), "retry", delay=60.0
-    )
+    assert settle_next(database.conn, worker, "retry", delay=60.0)
     debounce(database.conn, 2)
 
     job = claim_one(database.conn, worker)
@@ -562,7 +561,7 @@ def test_a_running_one_that_gave_up_its_key_can_still_be_read(
     with_keys(monkeypatch)
     debounce(database.conn, 1)
     worker = make_worker(database.conn)
-    let_die(database.conn, worker, claim_one(database.conn, worker))
+    let_next_die(database.conn, worker)
     debounce(database.conn, 2)
     claim_one(database.conn, worker)
     debounce(database.conn, 3, delay=60)

@@ -129,12 +129,9 @@ def test_no_function_of_a_worker_waits_for_what_somebody_else_holds(
 @pytest.fixture
 def operator(database: Database) -> Session:
     """Return a session whose transaction stays open, and has written to the audit log."""
-    session = database.session()
-    session.rows("begin")
-    session.rows(
+    return database.transaction(
         "select redrive.set_objective_v1('q', 'dlq_added_5m', 9, 'ada', 'why')"
     )
-    return session
 
 
 def actions(database: Database) -> list[str]:
@@ -204,9 +201,8 @@ def test_a_step_of_a_campaign_ends_before_a_dead_letter_that_is_locked(
 ) -> None:
     """It waited, and no other campaign had its turn."""
     ids = make_dead_letters(database.conn, 4)
-    campaign, operator = make_campaign_of(database, ids), database.session()
-    operator.rows("begin")
-    operator.rows("select redrive.note_v1(%s, 'ada', 'seen')", ids[2])
+    campaign = make_campaign_of(database, ids)
+    operator = database.transaction("select redrive.note_v1(%s, 'ada', 'seen')", ids[2])
 
     assert database.value(STEP, campaign, 0) == 2
     assert database.column("select id from redrive.jobs order by id") == ids[:2]
@@ -224,8 +220,7 @@ def test_a_campaign_comes_again_to_a_key_that_is_not_committed(
     database: Database,
 ) -> None:
     job = make_dead_letter(database.conn, idempotency_key="k")
-    campaign, producer = make_campaign_of(database, [job]), database.session()
-    producer.rows("begin")
+    campaign, producer = make_campaign_of(database, [job]), database.transaction()
     make_job(producer.conn, idempotency_key="k")
 
     assert database.value(STEP, campaign, 0) is None
@@ -266,9 +261,9 @@ def test_a_breaker_that_an_operator_holds_is_reported_as_it_stands(
 ) -> None:
     """No breaker was reported meanwhile, and each report kept the worker waiting."""
     database.rows("insert into redrive.breakers (name) values ('bank')")
-    operator = database.session()
-    operator.rows("begin")
-    operator.rows("select redrive.force_breaker_v1('bank', 'closed', 'ada', 'why')")
+    operator = database.transaction(
+        "select redrive.force_breaker_v1('bank', 'closed', 'ada', 'why')"
+    )
 
     assert database.rows(REPORT) == [("bank", "closed", False), ("post", "open", True)]
     operator.rows("rollback")
@@ -282,9 +277,7 @@ def test_a_group_that_is_being_muted_is_folded_later(database: Database) -> None
     database.rows(fold)
     (group,) = database.column("select fingerprint from redrive.groups")
     make_dead_letters(database.conn, 3)
-    operator = database.session()
-    operator.rows("begin")
-    operator.rows(
+    operator = database.transaction(
         "select redrive.mute_v1(%s, now() + interval '1 h', 'ada', 'why')", group
     )
     figures: LiteralString = "select total, open from redrive.grouped"
@@ -315,9 +308,7 @@ def test_a_worker_declares_its_schedules_while_one_is_being_paused(
     database: Database,
 ) -> None:
     objects = make_objects(database)
-    operator = database.session()
-    operator.rows("begin")
-    operator.rows("select redrive.pause_schedule_v1('held', 'ada', 'why')")
+    database.transaction("select redrive.pause_schedule_v1('held', 'ada', 'why')")
     hasty = database.session(lock_timeout="1ms")
     worker = make_worker(database.conn, "new")
     statement: LiteralString = "select redrive.declare_schedules_v1(%s, '1', %s)"
