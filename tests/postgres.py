@@ -172,6 +172,14 @@ class Database(Session):
             opened.conn.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
         return opened
 
+    def login(self, role: str) -> Session:
+        """Another session, as if this role had logged in; `set role` leaves who logged in."""
+        opened = self.session()
+        opened.conn.execute(
+            sql.SQL("set session authorization {}").format(sql.Identifier(role))
+        )
+        return opened
+
     def transaction(
         self, query: LiteralString | None = None, *parameters: Any, **settings: str
     ) -> Session:
@@ -213,6 +221,15 @@ class Database(Session):
             time.sleep(0.002)
         msg = f"session {session.pid} never blocked"
         raise AssertionError(msg)
+
+    def start_blocked(
+        self, session: Session, act: Callable[[], Any], by: Session
+    ) -> Future[Any]:
+        """Do something on a session's thread, and return once it waits for `by` and nobody else."""
+        call = session.start(act)
+        blockers = self.wait_until_blocked(session)
+        assert blockers == [by.pid], f"waits for {blockers}, and not for {by.pid}"
+        return call
 
     def close(self) -> None:
         """End all sessions."""

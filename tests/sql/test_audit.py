@@ -227,8 +227,7 @@ def test_an_operator_changes_nothing_without_a_line_and_a_reason(
     make_schedule(database.conn, "report")
     make_schedule(database.conn, "paused")
     database.rows("select redrive.pause_schedule_v1('paused', 'bo', 'why')")
-    operator = database.session()
-    operator.rows("set session authorization redrive_operator")
+    operator = database.login("redrive_operator")
     plan, going, paused = (
         operator.value("select redrive.plan_campaign_v1('{}', 5, 'ada') -> 'plan'")
         for _ in "123"
@@ -329,12 +328,11 @@ def test_nobody_writes_a_line_alone(database: Database) -> None:
         "select redrive.look_at_campaign_v1(1)",
     ],
 )
-def test_an_operator_may_not(database: Database, statement: LiteralString) -> None:
+def test_an_operator_may_not(refusing: Database, statement: LiteralString) -> None:
     """Keys were forgotten before their time, live payloads rewritten, chores held back, and all
     jobs of a campaign released in one step, whatever its terms.
     """
-    operator = database.session()
-    operator.rows("set session authorization redrive_operator")
+    operator = refusing.login("redrive_operator")
     with pytest.raises(psycopg.Error) as caught:
         operator.rows(statement)
 
@@ -367,8 +365,7 @@ def test_a_run_is_its_logins_own_and_ends_once(database: Database) -> None:
     """Nobody continues under the line of another actor."""
     run = database.value("select redrive.begin_run_v1('purge', 'ada', 'old', 5, '{}')")
     (one,) = make_dead_letters(database.conn, 1)
-    other = database.session()
-    other.rows("set session authorization redrive_operator")
+    other = database.login("redrive_operator")
     step = "select redrive.purge_v1(%s, %s, '{0}', '{open}')"
     with pytest.raises(
         psycopg.Error, match="run: must be a purge that this login began"
@@ -425,8 +422,7 @@ def test_a_mark_of_a_scheduled_run_is_on_record_once_a_day(database: Database) -
     for _ in range(3):
         database.rows("select redrive.done_chore_v1('redrive', '5 min')")
     database.rows("select redrive.done_chore_v1('redrive', '31 days')")
-    other = database.session()
-    other.rows("set session authorization redrive_operator")
+    other = database.login("redrive_operator")
     other.rows("select redrive.done_chore_v1('redrive', null)")
 
     assert database.rows(
@@ -491,8 +487,7 @@ def test_a_re_encryption_is_on_record_and_has_a_role_of_its_own(
 ) -> None:
     """An operator rewrote payloads with 0 lines."""
     job = make_job(database.conn, payload={})
-    login = database.session()
-    login.rows("set session authorization redrive_encryptor")
+    login = database.login("redrive_encryptor")
     reencrypt = "select redrive.reencrypt_v1(%s, 'jobs', %s, '{0}', '{\"{}\"}', array[%s::jsonb], '{s}')"
     run = login.value(
         "select redrive.begin_run_v1('reencrypt', 'ada', 'rotation', 1, '{}')"

@@ -178,8 +178,7 @@ def test_reports_at_once_add_up(database: Database):
     _report(database)
     first, second = database.transaction(), database.session()
     assert _report(first, 3) == "closed"
-    waiting = second.start(lambda: _report(second, 2))
-    assert database.wait_until_blocked(second) == [first.pid]
+    waiting = database.start_blocked(second, lambda: _report(second, 2), by=first)
     first.rows("commit")
 
     assert waiting.result(60) == "open"

@@ -107,8 +107,7 @@ def test_of_two_who_change_a_campaign_one_is_first(
     if verb == "step":  # a worker waits for nobody
         assert acting.value(query, one) is None
         return
-    waiting = acting.start(lambda: acting.value(query, one))
-    assert database.wait_until_blocked(acting) == [other.pid]
+    waiting = database.start_blocked(acting, lambda: acting.value(query, one), by=other)
     other.rows("commit")
 
     with pytest.raises(psycopg.Error, match=f" {one} is cancelled"):
@@ -225,10 +224,11 @@ def test_a_job_whose_dead_letter_is_purged_meanwhile_is_not_taken_back(
     drive(database.conn, campaign)
     operator = database.session()
     purging = database.transaction("delete from redrive.dead_letters")
-    taken = operator.start(
-        lambda: cancel(operator.conn, campaign, actor="ada", why="x")
+    taken = database.start_blocked(
+        operator,
+        lambda: cancel(operator.conn, campaign, actor="ada", why="x"),
+        by=purging,
     )
-    assert database.wait_until_blocked(operator) == [purging.pid]
     purging.rows("commit")
 
     assert taken.result(60) == 0

@@ -73,11 +73,9 @@ def test_a_dead_letter_is_acted_on_alone(
 def test_only_a_redriven_dead_letter_learns_what_became_of_it(
     database: Database, outcome: str
 ) -> None:
-    conn, worker, one = (
-        database.conn,
-        make_worker(database.conn),
-        make_past(database, "one"),
-    )
+    conn = database.conn
+    worker = make_worker(database.conn)
+    one = make_past(database, "one")
     redrive(conn, [one])
     database.rows("update redrive.dead_letters set state = 'dismissed'")
     job = claim_one(conn, worker)
@@ -92,11 +90,9 @@ def test_only_a_redriven_dead_letter_learns_what_became_of_it(
 
 
 def test_a_death_is_that_of_the_last_redrive_alone(database: Database) -> None:
-    conn, worker, one = (
-        database.conn,
-        make_worker(database.conn),
-        make_past(database, "one"),
-    )
+    conn = database.conn
+    worker = make_worker(database.conn)
+    one = make_past(database, "one")
     redrive(conn, [one])
     database.rows("update redrive.dead_letters set outcome = null")
     let_next_die(conn, worker)

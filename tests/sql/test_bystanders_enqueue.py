@@ -127,8 +127,7 @@ def test_what_is_overdue_came_now_and_nothing_else_did(database: Database) -> No
     """Not what is due later, nor what was there before."""
     make_jobs(database.conn, 1)
     database.rows("update redrive.jobs set run_at = '2000-01-02'")
-    producer = database.session()
-    producer.rows("set session authorization redrive_producer")
+    producer = database.login("redrive_producer")
     producer.rows(
         "insert into redrive.jobs (kind, run_at)"
         " values ('late', '2000-01-02'), ('later', '2100-01-01')"
@@ -310,8 +309,9 @@ def test_what_ends_between_two_looks_is_looked_at_again(
     )
     other, producer = database.session(), database.session()
     other.rows("select pg_advisory_lock(1)")
-    waiting = producer.start(lambda: enqueue(producer, how, **ONE_KEY))
-    assert database.wait_until_blocked(producer) == [other.pid]
+    waiting = database.start_blocked(
+        producer, lambda: enqueue(producer, how, **ONE_KEY), by=other
+    )
     assert ending(database.conn, worker, job)
     other.rows("select pg_advisory_unlock(1)")
 
@@ -424,8 +424,9 @@ def test_what_waits_no_more_is_followed(database: Database, why: str) -> None:
     if why == "is gone":
         other.rows("begin")
         other.rows("delete from redrive.jobs where id = %s", one)
-        committing = producer.start(lambda: producer.rows("commit"))
-        assert database.wait_until_blocked(producer) == [other.pid]
+        committing = database.start_blocked(
+            producer, lambda: producer.rows("commit"), by=other
+        )
         other.rows("commit")
         committing.result(60)
     else:

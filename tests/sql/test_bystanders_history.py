@@ -63,10 +63,8 @@ def test_a_cancelled_job_ends_alone_and_under_its_lock(database: Database) -> No
     """Of a batch: one that its holder cancels, and of it what a worker before says, too late; one
     that is retried; and three that somebody else holds, or another claim, or another delivery.
     """
-    conn, workers = (
-        database.conn,
-        [make_worker(database.conn, name) for name in ("w", "v")],
-    )
+    conn = database.conn
+    workers = [make_worker(database.conn, name) for name in ("w", "v")]
     database.rows("insert into redrive.history_queues values ('default', 1)")
     make_jobs(conn, 6)
     jobs = claim(conn, workers[0], 5)

@@ -39,10 +39,8 @@ def end_cancellations(session: Session, batch: int = 9) -> Any:
 
 def test_jobs_are_cancelled_beside_others_that_are(database: Database) -> None:
     """A worker is told of its own jobs; the first to ask stays on record; nothing is no line."""
-    conn, workers = (
-        database.conn,
-        [make_worker(database.conn, name) for name in ("w", "v")],
-    )
+    conn = database.conn
+    workers = [make_worker(database.conn, name) for name in ("w", "v")]
     ids = make_jobs(conn, 4)
     claim(conn, workers[0], 2)
     claim(conn, workers[1], 1)
@@ -161,8 +159,9 @@ def test_what_has_got_another_time_meanwhile_is_not_pushed(database: Database) -
     database.rows("update redrive.jobs set run_at = now() + '1 h'")
     pushing = database.session()
     other = database.transaction("update redrive.jobs set run_at = 'infinity'")
-    waiting = pushing.start(lambda: pushing.rows(RUN_NOW, [job]))
-    assert database.wait_until_blocked(pushing) == [other.pid]
+    waiting = database.start_blocked(
+        pushing, lambda: pushing.rows(RUN_NOW, [job]), by=other
+    )
     other.rows("commit")
 
     assert waiting.result(60) == []

@@ -28,10 +28,8 @@ def test_a_parked_job_keeps_no_younger_one_of_its_key_waiting(
 
 
 def test_a_dead_letter_holds_no_older_job_of_its_key(database: Database) -> None:
-    older, younger = (
-        make_job(database.conn, ordering_key="k"),
-        make_dead_letter(database.conn),
-    )
+    older = make_job(database.conn, ordering_key="k")
+    younger = make_dead_letter(database.conn)
     database.rows(
         "update redrive.dead_letters set holds_key = true, ordering_key = 'k' where id = %s",
         younger,

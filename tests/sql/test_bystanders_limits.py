@@ -293,8 +293,9 @@ def test_whoever_takes_slots_waits_for_the_key(database: Database) -> None:
     first, second = database.transaction(), database.session()
     assert first.value(TAKE, [one]) == [one]
     first.rows("delete from redrive.limit_keys where name = 'b'")
-    waits = second.start(lambda: second.value(TAKE, [two, three]))
-    assert database.wait_until_blocked(second) == [first.pid]
+    waits = database.start_blocked(
+        second, lambda: second.value(TAKE, [two, three]), by=first
+    )
     first.rows("commit")
 
     assert waits.result(60) == [three]

@@ -381,8 +381,7 @@ def test_messages_are_hidden_alone_and_while_nobody_folds(database: Database) ->
     assert hiding.value(HIDE) == 4
     hiding.rows("rollback; set lock_timeout = 0")
     other.rows("select from redrive.chores where name = 'fold_groups' for update")
-    waiting = hiding.start(lambda: hiding.value(HIDE))
-    assert database.wait_until_blocked(hiding) == [other.pid]
+    waiting = database.start_blocked(hiding, lambda: hiding.value(HIDE), by=other)
     other.rows("rollback; begin")
     waiting.result(60)
     assert hiding.value(HIDE) == 0
@@ -399,8 +398,7 @@ def test_messages_are_hidden_in_the_order_of_their_groups(database: Database) ->
     )  # it finds 2 first
     other.rows("begin")
     other.rows("select from redrive.groups where fingerprint = '1' for update")
-    waiting = hiding.start(lambda: hiding.value(HIDE))
-    assert database.wait_until_blocked(hiding) == [other.pid]
+    waiting = database.start_blocked(hiding, lambda: hiding.value(HIDE), by=other)
     third.rows("select from redrive.groups where fingerprint = '2' for update nowait")
     other.rows("rollback")
 
@@ -417,8 +415,7 @@ def test_two_runs_that_end_at_once_leave_a_line_of_the_audit_log(
     done: LiteralString = "select redrive.done_chore_v1('purge', null)"
     first.rows("begin")
     first.rows(done)
-    waiting = second.start(lambda: second.rows(done))
-    assert database.wait_until_blocked(second) == [first.pid]
+    waiting = database.start_blocked(second, lambda: second.rows(done), by=first)
     first.rows("commit")
     waiting.result(60)
 

@@ -41,10 +41,11 @@ def test_a_worker_that_is_lost_declares_nothing(database: Database) -> None:
     declaring = database.session()
     retiring = database.transaction("delete from redrive.workers where id = %s", going)
     said = [declaration("a")]
-    waiting = declaring.start(
-        lambda: store.declare_schedules(declaring.conn, going, "1", said)
+    waiting = database.start_blocked(
+        declaring,
+        lambda: store.declare_schedules(declaring.conn, going, "1", said),
+        by=retiring,
     )
-    assert database.wait_until_blocked(declaring) == [retiring.pid]
     retiring.rows("commit")
 
     assert waiting.result(60) is False

@@ -114,10 +114,8 @@ def test_a_running_job_is_settled_alone(
     database: Database, outcome: str, expected: set[tuple[str, int | None]]
 ) -> None:
     """Its worker runs another one, and another worker one of the same key in another queue."""
-    conn, workers = (
-        database.conn,
-        [make_worker(database.conn, name) for name in ("w", "v")],
-    )
+    conn = database.conn
+    workers = [make_worker(database.conn, name) for name in ("w", "v")]
     ids = [make_past(database, queue) for queue in ("one", "two", "three")]
     redrive(conn, ids)
     database.rows("update redrive.jobs set noted = true, failed_at = now()")
@@ -168,10 +166,8 @@ def test_what_is_not_an_outcome_settles_nothing(database: Database) -> None:
 
 
 def test_nobody_waits_for_the_claim_of_another_worker(database: Database) -> None:
-    conn, workers = (
-        database.conn,
-        [make_worker(database.conn, name) for name in ("w", "v")],
-    )
+    conn = database.conn
+    workers = [make_worker(database.conn, name) for name in ("w", "v")]
     make_jobs(conn, 2)
     (one,), (two,) = (claim(conn, worker, 1) for worker in workers)
     hasty = database.session(lock_timeout="1ms")
@@ -183,10 +179,8 @@ def test_nobody_waits_for_the_claim_of_another_worker(database: Database) -> Non
 
 
 def test_only_the_claims_of_these_workers_are_over(database: Database) -> None:
-    conn, workers = (
-        database.conn,
-        [make_worker(database.conn, name) for name in ("w", "v")],
-    )
+    conn = database.conn
+    workers = [make_worker(database.conn, name) for name in ("w", "v")]
     make_jobs(conn, 2)
     (one,), _ = (claim(conn, worker, 1) for worker in workers)
     database.rows("delete from redrive.jobs")

@@ -22,10 +22,8 @@ from tests.sql.bystanders import touched
 
 @pytest.mark.parametrize("how", ["beats", "retires", "is lost"])
 def test_a_worker_comes_and_goes_alone(database: Database, how: str) -> None:
-    conn, workers = (
-        database.conn,
-        [make_worker(database.conn, name) for name in ("w", "v")],
-    )
+    conn = database.conn
+    workers = [make_worker(database.conn, name) for name in ("w", "v")]
     ids = [
         make_job(conn, "pay", queue=queue, ordering_key="k") for queue in ("one", "two")
     ]
@@ -148,8 +146,9 @@ def test_what_is_settled_meanwhile_is_not_given_back(database: Database) -> None
     job = claim_one(database.conn, worker)
     settling, retiring = database.transaction(), database.session()
     settle(settling.conn, worker, job, "retry", failure=failure())
-    waiting = retiring.start(lambda: store.retire(retiring.conn, worker))
-    assert database.wait_until_blocked(retiring) == [settling.pid]
+    waiting = database.start_blocked(
+        retiring, lambda: store.retire(retiring.conn, worker), by=settling
+    )
     settling.rows("commit")
 
     assert waiting.result(60) == (0, True)
@@ -190,10 +189,8 @@ def test_the_ttl_of_a_lost_worker_holds_up_no_clock(database: Database) -> None:
 
 
 def test_a_worker_goes_on_with_what_it_knows_beside_another(database: Database) -> None:
-    conn, workers = (
-        database.conn,
-        [make_worker(database.conn, name) for name in ("w", "v")],
-    )
+    conn = database.conn
+    workers = [make_worker(database.conn, name) for name in ("w", "v")]
     make_jobs(conn, 3)
     (known, unknown), (other,) = claim(conn, workers[0], 2), claim(conn, workers[1])
     store.retire(conn, workers[0], [known.id])

@@ -24,6 +24,8 @@ from tests.postgres import Database
 from tests.sql.test_campaigns import AT_ONCE, counts, run_all, started, state_of
 from tests.sql.test_edit import edit
 
+KIND = "invoice.charge"
+
 
 def test_a_paused_campaign_puts_nothing_back_and_counts_still(
     database: Database,
@@ -169,8 +171,7 @@ def test_an_operator_waits_for_workers_who_take_the_steps(database: Database) ->
     """Who takes a step says how many jobs it releases, whatever the campaign's terms are."""
     make_dead_letters(database.conn, 1)
     campaign = started(database.conn)
-    operator = database.session()
-    operator.rows("set session authorization redrive_operator")
+    operator = database.login("redrive_operator")
     watched = watch(operator.conn, campaign, every=0.0)
 
     assert [next(watched)["state"] for _ in range(2)] == ["waiting", "waiting"]
@@ -181,15 +182,17 @@ def test_an_operator_waits_for_workers_who_take_the_steps(database: Database) ->
 # Two people
 
 
+def make_one_for_two(database: Database) -> None:
+    """Make a dead letter of a kind whose campaigns need two people."""
+    make_dead_letters(database.conn, 1, kind=KIND)
+    database.rows("select redrive.say_approvals_v1(array[%s], array[%s])", KIND, KIND)
+
+
 def test_a_kind_that_needs_two_is_not_started_by_who_planned_it(
     database: Database,
 ) -> None:
-    make_dead_letters(database.conn, 1)
-    database.rows(
-        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
-    )
-    operator = database.session()
-    operator.rows("set session authorization redrive_operator")
+    make_one_for_two(database)
+    operator = database.login("redrive_operator")
     made = plan(operator.conn, Filter(), actor="ada")
 
     with pytest.raises(psycopg.Error, match="needs two people; a database login other"):
@@ -205,12 +208,8 @@ def test_a_kind_that_needs_two_is_not_started_by_who_planned_it(
 
 def test_one_person_behind_two_logins_is_one_person(database: Database) -> None:
     """With a token of each role, somebody started what they had planned."""
-    make_dead_letters(database.conn, 1)
-    database.rows(
-        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
-    )
-    operator = database.session()
-    operator.rows("set session authorization redrive_operator")
+    make_one_for_two(database)
+    operator = database.login("redrive_operator")
     made = plan(operator.conn, Filter(), actor="ada")
 
     with pytest.raises(psycopg.Error, match="ada planned this, so another person"):
@@ -226,18 +225,14 @@ def test_one_person_behind_two_logins_is_one_person(database: Database) -> None:
     ],
 )
 def test_a_name_in_another_form_is_no_other_person(
-    database: Database, alias: str
+    refusing: Database, alias: str
 ) -> None:
-    make_dead_letters(database.conn, 1)
-    database.rows(
-        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
-    )
-    operator = database.session()
-    operator.rows("set session authorization redrive_operator")
+    make_one_for_two(refusing)
+    operator = refusing.login("redrive_operator")
     made = plan(operator.conn, Filter(), actor="ada@corp")
 
     with pytest.raises(psycopg.Error, match="so another person must start it"):
-        start(database.conn, made.plan, AT_ONCE, actor=alias, why="x")
+        start(refusing.conn, made.plan, AT_ONCE, actor=alias, why="x")
 
 
 def test_case_does_not_count_in_any_alphabet_or_locale(database: Database) -> None:
@@ -261,10 +256,7 @@ def test_people_of_two_sign_in_methods_could_be_one_person(
     database: Database, first: str, second: str
 ) -> None:
     """Somebody has an account of the provider, a token, and a login of the database."""
-    make_dead_letters(database.conn, 1)
-    database.rows(
-        "select redrive.say_approvals_v1('{invoice.charge}', '{invoice.charge}')"
-    )
+    make_one_for_two(database)
     console = login(database, "redrive_operator", "redrive_console")
     made = plan(console, Filter(), actor=first)
 

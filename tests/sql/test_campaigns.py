@@ -723,12 +723,12 @@ def test_a_rule_tightened_since_aborts_it_and_says_so(database: Database) -> Non
     ],
 )
 def test_terms_that_no_step_could_read_are_refused(
-    database: Database, field: str, terms: str
+    refusing: Database, field: str, terms: str
 ) -> None:
-    make_dead_letter(database.conn)
-    made = plan(database.conn, Filter(), actor="ada")
+    make_dead_letter(refusing.conn)
+    made = plan(refusing.conn, Filter(), actor="ada")
     with pytest.raises(psycopg.DatabaseError, match=rf"^{field}: must") as refused:
-        database.rows(
+        refusing.rows(
             f"select redrive.start_campaign_v1(%s, 'ada', 'why', {terms})",  # type: ignore[arg-type]
             made.plan,
         )

@@ -103,11 +103,9 @@ def test_folding_changes_no_total(database: Database) -> None:
 def test_totals_are_exact_in_every_snapshot_while_folds_and_enqueues_race(
     database: Database,
 ) -> None:
-    folders, producer, reader = (
-        [database.session() for _ in range(2)],
-        database.session(),
-        database.session(),
-    )
+    folders = [database.session() for _ in range(2)]
+    producer = database.session()
+    reader = database.session()
     stop, seen = Event(), []
 
     def fold(n: int) -> None:

@@ -56,8 +56,9 @@ def test_who_waits_for_a_lane_gets_what_is_left_and_what_came_meanwhile(
     request = ClaimRequest(
         two, [empty, *LANE, later], [START] * 3, 10, lane_wait_ms=HANGS
     )
-    waiting = second.start(lambda: exchange(second.conn, claim=request))
-    assert database.wait_until_blocked(second) == [first.pid]
+    waiting = database.start_blocked(
+        second, lambda: exchange(second.conn, claim=request), by=first
+    )
     new = make_job(database.conn)
     first.rows("commit")
     *busy, ours, mine = (answer := waiting.result(60)).lanes
@@ -99,8 +100,9 @@ def test_who_waited_for_a_lane_holds_no_other(database: Database) -> None:
         session.rows("begin")
     claim(first.conn, one, lanes=LANE)
     request = ClaimRequest(two, LANE, [START], 10, lane_wait_ms=HANGS)
-    waiting = second.start(lambda: exchange(second.conn, claim=request))
-    assert database.wait_until_blocked(second) == [first.pid]
+    waiting = database.start_blocked(
+        second, lambda: exchange(second.conn, claim=request), by=first
+    )
     first.rows("rollback")
     waiting.result(60)
     beside = [claim(database.conn, one, lanes=[lane]) for lane in NEIGHBOURS]
@@ -170,10 +172,11 @@ def test_two_claims_of_one_key_at_once_from_two_lanes_run_one_job(
     first.rows("begin")
     (younger,) = claim(first.conn, one, 1, lanes=LANE)
     late.rows("commit")
-    waiting = second.start(
-        lambda: claim(second.conn, two, 1, lanes=[Lane(5, "default", 0)])
+    waiting = database.start_blocked(
+        second,
+        lambda: claim(second.conn, two, 1, lanes=[Lane(5, "default", 0)]),
+        by=first,
     )
-    assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
 
     assert waiting.result(60) == []

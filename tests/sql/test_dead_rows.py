@@ -494,8 +494,7 @@ def test_a_key_that_becomes_hot_is_claimed_by_one_worker(database: Database) -> 
         "insert into redrive.running_keys values ('default', 'k', %s)"
         " on conflict do nothing returning job"
     )
-    late = two.start(lambda: two.rows(insert, second))
-    assert database.wait_until_blocked(two) == [one.pid]
+    late = database.start_blocked(two, lambda: two.rows(insert, second), by=one)
     one.rows("commit")
 
     assert late.result(60) == []

@@ -330,8 +330,7 @@ def test_who_migrates_is_alone_and_keeps_nobody_from_working(
     first = database.transaction(
         "lock table redrive.migrations in share row exclusive mode"
     )
-    waiting = second.start(lambda: migrate(second.conn))
-    assert database.wait_until_blocked(second) == [first.pid]
+    waiting = database.start_blocked(second, lambda: migrate(second.conn), by=first)
     assert installed(database.conn) == latest()
     first.rows("commit")
     waiting.result(60)
@@ -372,10 +371,8 @@ def test_a_viewer_who_holds_the_figures_freezes_nobody_elses(
     """`stats_v1` in a transaction that stays open."""
     database.rows("select redrive.stats_v1('0')")
     make_job(database.conn, queue="new")
-    viewer, exporter = (
-        database.session("redrive_viewer"),
-        database.session("redrive_viewer"),
-    )
+    viewer = database.session("redrive_viewer")
+    exporter = database.session("redrive_viewer")
     database.rows(
         "update redrive.snapshots set taken_at = now() - interval '11 seconds'"
     )
@@ -406,8 +403,7 @@ def test_a_producer_takes_no_effect_keys(database: Database) -> None:
 def test_nobody_passes_those_who_wait(database: Database, how: str) -> None:
     """A direct insert with run_at 2000 ran before everything else."""
     waiting = make_job(database.conn)
-    producer = database.session()
-    producer.rows("set session authorization redrive_producer")
+    producer = database.login("redrive_producer")
     if how == "insert":
         producer.rows(
             "insert into redrive.jobs (kind, run_at) values ('late', '2000-01-02')"
@@ -426,8 +422,7 @@ def test_nobody_passes_those_who_wait(database: Database, how: str) -> None:
 
 def test_what_is_due_just_now_or_later_keeps_its_instant(database: Database) -> None:
     """Clocks differ by a little, and a restore brings jobs that waited."""
-    producer = database.session()
-    producer.rows("set session authorization redrive_producer")
+    producer = database.login("redrive_producer")
     instants = (
         "select array_agg(run_at order by run_at) from redrive.jobs where kind = %s"
     )
@@ -459,8 +454,7 @@ def test_what_a_producers_command_reads_is_granted(database: Database) -> None:
 def test_the_exporter_needs_a_viewer_and_no_more(database: Database) -> None:
     """It had the operator's login, which reads payloads."""
     make_job(database.conn)
-    viewer = database.session()
-    viewer.rows("set session authorization redrive_viewer")
+    viewer = database.login("redrive_viewer")
 
     assert installed(viewer.conn) == latest()
     assert viewer.value("select redrive.stats_v1('0') ->> 'workers'") == "0"
@@ -503,8 +497,7 @@ def test_a_producer_neither_closes_nor_joins_the_batch_of_another(
             other.rows(statement, batch)
         assert caught.value.sqlstate == "RD001"
     assert owner.value(JOIN, batch)
-    worker = database.session()
-    worker.rows("set session authorization redrive_worker")
+    worker = database.login("redrive_worker")
     assert worker.value(JOIN, batch)
     assert owner.value(CLOSE, batch)
     assert not owner.value(CLOSE, batch)

@@ -385,8 +385,7 @@ def test_what_it_was_goes_with_the_dead_letter(database: Database) -> None:
 
 def race(database: Database, session: Session, holder: Session, act: Any) -> Any:
     """Let `act` of a session wait for what the holder does in its transaction; then commit it."""
-    waiting = session.start(act)
-    assert database.wait_until_blocked(session) == [holder.pid]
+    waiting = database.start_blocked(session, act, by=holder)
     holder.rows("commit")
     return waiting.result(60)
 

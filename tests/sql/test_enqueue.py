@@ -325,10 +325,11 @@ def test_the_second_of_two_sessions_with_one_key_waits_for_the_first(
     first, second = database.transaction(), database.session()
     held = make_job(first.conn, idempotency_key="k")
 
-    waiting = second.start(
-        lambda: enqueue_reporting(second.conn, "invoice.charge", idempotency_key="k")
+    waiting = database.start_blocked(
+        second,
+        lambda: enqueue_reporting(second.conn, "invoice.charge", idempotency_key="k"),
+        by=first,
     )
-    assert database.wait_until_blocked(second) == [first.pid]
     first.conn.execute(ending)
     found = waiting.result(60)
 
@@ -351,10 +352,13 @@ def test_a_key_that_succeeds_while_an_enqueue_waits_for_it_does_not_run_again(
     settling, enqueuing = database.transaction(), database.session()
     complete(settling.conn, worker, job)
 
-    waiting = enqueuing.start(
-        lambda: enqueue_reporting(enqueuing.conn, "invoice.charge", idempotency_key="k")
+    waiting = database.start_blocked(
+        enqueuing,
+        lambda: enqueue_reporting(
+            enqueuing.conn, "invoice.charge", idempotency_key="k"
+        ),
+        by=settling,
     )
-    assert database.wait_until_blocked(enqueuing) == [settling.pid]
     settling.rows("commit")
     found = waiting.result(60)
 

@@ -161,13 +161,14 @@ def test_it_waits_for_whoever_has_a_key(
         case _:
             held = make_job(other.conn, idempotency_key="b")
 
-    waiting = many.start(
+    waiting = database.start_blocked(
+        many,
         lambda: many.rows(
             "select id, created from redrive.enqueue_many_v1(%s) order by n",
             json.dumps(KEYED),
-        )
+        ),
+        by=other,
     )
-    assert database.wait_until_blocked(many) == [other.pid]
     other.rows("rollback" if ending == "rollback" else "commit")
     found = waiting.result(60)
 

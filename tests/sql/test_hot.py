@@ -354,11 +354,9 @@ def test_a_floor_spares_a_claim_the_dead_rows_behind_it(database: Database) -> N
     """An open snapshot keeps 200,000 finished jobs in table and index; only a scan from below meets
     them.
     """
-    worker, session, holder = (
-        make_worker(database.conn),
-        database.session(),
-        database.session(),
-    )
+    worker = make_worker(database.conn)
+    session = database.session()
+    holder = database.session()
     fill(database.conn, 1, 201_000)
     holder.rows("begin isolation level repeatable read")
     holder.rows("select count(*) from redrive.jobs")
@@ -415,11 +413,9 @@ def test_a_look_for_lanes_reads_no_dead_rows_of_a_lane_with_a_claim(
     database: Database,
 ) -> None:
     """A queue that drains keeps an entry of each job that is done, until the next vacuum."""
-    worker, session, snapshot = (
-        make_worker(database.conn),
-        database.session(),
-        database.session(),
-    )
+    worker = make_worker(database.conn)
+    session = database.session()
+    snapshot = database.session()
     snapshot.rows("begin isolation level repeatable read")
     snapshot.rows("select from redrive.jobs")
     make_job(database.conn, queue="another")

@@ -145,8 +145,9 @@ def test_a_redrive_that_came_too_late_leaves_no_place_in_the_line(
     running = claim_one(conn, worker)
     settling, operator = database.transaction(), database.session()
     complete(settling.conn, worker, running)
-    late = operator.start(lambda: redrive(operator.conn, [dead]))
-    assert database.wait_until_blocked(operator) == [settling.pid]
+    late = database.start_blocked(
+        operator, lambda: redrive(operator.conn, [dead]), by=settling
+    )
     database.rows("update redrive.limits set concurrency = 0")
     settling.rows("commit")
 

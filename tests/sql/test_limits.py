@@ -277,10 +277,8 @@ def test_what_a_lost_worker_held_counts_until_it_is_taken_back(
 ) -> None:
     """A slot goes with the claim, no sooner: the job may run still."""
     conn = database.conn
-    lost, other = (
-        make_limited_worker(conn, "emails"),
-        make_limited_worker(conn, "emails"),
-    )
+    lost = make_limited_worker(conn, "emails")
+    other = make_limited_worker(conn, "emails")
     set_limit(conn, "emails", 1)
     first, second = make_job(conn, "a.b"), make_job(conn, "a.b")
     held = claim_one(conn, lost)
@@ -298,10 +296,8 @@ def test_what_a_lost_worker_held_counts_until_it_is_taken_back(
 
 def test_a_worker_that_retires_gives_its_slots_back(database: Database) -> None:
     conn = database.conn
-    leaves, other = (
-        make_limited_worker(conn, "emails"),
-        make_limited_worker(conn, "emails"),
-    )
+    leaves = make_limited_worker(conn, "emails")
+    other = make_limited_worker(conn, "emails")
     set_limit(conn, "emails", 1)
     make_job(conn, "a.b")
     make_job(conn, "a.b")
@@ -316,10 +312,8 @@ def test_a_worker_that_retires_gives_its_slots_back(database: Database) -> None:
 def test_a_settlement_that_is_fenced_off_frees_no_slot(database: Database) -> None:
     """Of a job that somebody else runs by now."""
     conn = database.conn
-    lost, other = (
-        make_limited_worker(conn, "emails"),
-        make_limited_worker(conn, "emails"),
-    )
+    lost = make_limited_worker(conn, "emails")
+    other = make_limited_worker(conn, "emails")
     set_limit(conn, "emails", 1)
     make_job(conn, "a.b")
     held = claim_one(conn, lost)

@@ -42,10 +42,11 @@ def test_a_settlement_waits_for_a_handler_that_completes_in_its_own_transaction(
     jobs = claim(database.conn, worker)
     handler, supervisor = database.transaction(), database.session()
     complete(handler.conn, worker, *jobs)
-    waiting = supervisor.start(
-        lambda: settle(supervisor.conn, worker, jobs[0], "retry", failure=failure())
+    waiting = database.start_blocked(
+        supervisor,
+        lambda: settle(supervisor.conn, worker, jobs[0], "retry", failure=failure()),
+        by=handler,
     )
-    assert database.wait_until_blocked(supervisor) == [handler.pid]
     handler.rows("rollback")
 
     assert waiting.result(60) is True, (
@@ -95,8 +96,9 @@ def test_batches_that_overlap_are_settled_in_the_same_order(database: Database) 
     low, high = sorted(claim(database.conn, worker))
     first, second = database.transaction(), database.session()
     complete(first.conn, worker, low)
-    waiting = second.start(lambda: complete(second.conn, worker, high, low))
-    assert database.wait_until_blocked(second) == [first.pid]
+    waiting = database.start_blocked(
+        second, lambda: complete(second.conn, worker, high, low), by=first
+    )
     assert complete(first.conn, worker, high) == {high.id}, (
         "which the second does not hold"
     )
@@ -124,10 +126,11 @@ def test_a_dismissal_and_a_redrive_of_the_same_take_them_in_the_same_order(
     low, high = open_in_reverse(database)
     operator, other = database.transaction(), database.session()
     redrive(operator.conn, [low])
-    waiting = other.start(
-        lambda: other.column("select redrive.dismiss_v1(%s, 'ada', 'x')", [high, low])
+    waiting = database.start_blocked(
+        other,
+        lambda: other.column("select redrive.dismiss_v1(%s, 'ada', 'x')", [high, low]),
+        by=operator,
     )
-    assert database.wait_until_blocked(other) == [operator.pid]
     assert redrive(operator.conn, [high]) == {high: None}
     operator.rows("commit")
 
@@ -142,8 +145,9 @@ def test_two_redrives_of_the_same_take_them_in_the_same_order(
     campaign = make_campaign(database.conn)
     operator.rows("begin")
     redrive(operator.conn, [low], campaign=campaign)
-    waiting = other.start(lambda: redrive(other.conn, [high, low], campaign=campaign))
-    assert database.wait_until_blocked(other) == [operator.pid]
+    waiting = database.start_blocked(
+        other, lambda: redrive(other.conn, [high, low], campaign=campaign), by=operator
+    )
     assert redrive(operator.conn, [high], campaign=campaign) == {high: None}
     operator.rows("commit")
 
@@ -179,8 +183,7 @@ def test_two_who_set_several_things_wait_in_line(database: Database, what: str) 
         database.rows(statement, name)
     ada.rows("begin")
     ada.rows(statement, one)
-    waiting = bo.start(lambda: bo.rows(statement, another))
-    assert database.wait_until_blocked(bo) == [ada.pid]
+    waiting = database.start_blocked(bo, lambda: bo.rows(statement, another), by=ada)
     ada.rows(statement, another)
     ada.rows("commit")
 
@@ -341,10 +344,8 @@ def uptime_is_over(session: Session, seconds: int) -> bool:
 def test_a_deadlock_is_seen_in_this_counter(database: Database) -> None:
     """So that the zero above means something."""
     first, second = make_jobs(database.conn, 2)
-    one, two = (
-        database.session(deadlock_timeout="10ms"),
-        database.session(deadlock_timeout="10ms"),
-    )
+    one = database.session(deadlock_timeout="10ms")
+    two = database.session(deadlock_timeout="10ms")
     lock = "select from redrive.jobs where id = %s for update"
     for session, mine in ((one, first), (two, second)):
         session.rows("begin")

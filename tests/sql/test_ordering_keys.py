@@ -328,11 +328,9 @@ def test_a_claim_looks_at_the_dead_letter_that_holds_a_key_alone(
     database: Database,
 ) -> None:
     """However many others are open, and planned while there were none."""
-    worker, slow, session = (
-        holding_worker(database.conn),
-        database.transaction(),
-        database.session(),
-    )
+    worker = holding_worker(database.conn)
+    slow = database.transaction()
+    session = database.session()
     older = make_job(slow.conn, ordering_key="k")
     make_job(database.conn, ordering_key="k")
     slow.rows("commit")

@@ -125,8 +125,9 @@ def test_a_dead_letter_that_is_being_purged_cannot_be_redriven(
     ids = make_dead_letters(database.conn, 2)
     purger, operator = database.transaction(), database.session()
     assert purger.value(PURGE, ids[:1], [0], ["open"]) == 1
-    waiting = operator.start(lambda: redrive(operator.conn, ids))
-    assert database.wait_until_blocked(operator) == [purger.pid]
+    waiting = database.start_blocked(
+        operator, lambda: redrive(operator.conn, ids), by=purger
+    )
     purger.rows("commit")
 
     assert waiting.result(60) == {ids[0]: "not_open", ids[1]: None}

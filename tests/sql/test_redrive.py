@@ -170,10 +170,11 @@ def test_a_key_that_succeeds_while_a_redrive_waits_for_it_is_never_run_again(
     settling.rows("begin")
     complete(settling.conn, worker, job)
 
-    waiting = operator.start(
-        lambda: redrive(operator.conn, [dead, *beside], campaign=campaign)
+    waiting = database.start_blocked(
+        operator,
+        lambda: redrive(operator.conn, [dead, *beside], campaign=campaign),
+        by=settling,
     )
-    assert database.wait_until_blocked(operator) == [settling.pid]
     settling.rows("commit")
 
     assert waiting.result(60) == {dead: "succeeded", **dict.fromkeys(beside)}
@@ -208,10 +209,11 @@ def test_an_enqueue_of_the_key_while_a_redrive_is_not_committed_gets_the_redrive
     dead = make_dead_letter(database.conn, idempotency_key="k")
     operator, producer = database.transaction(), database.session()
     redrive(operator.conn, [dead])
-    waiting = producer.start(
-        lambda: enqueue_reporting(producer.conn, "invoice.charge", idempotency_key="k")
+    waiting = database.start_blocked(
+        producer,
+        lambda: enqueue_reporting(producer.conn, "invoice.charge", idempotency_key="k"),
+        by=operator,
     )
-    assert database.wait_until_blocked(producer) == [operator.pid]
     operator.rows("commit")
 
     found = waiting.result(60)
@@ -236,10 +238,8 @@ def test_a_job_is_not_redriven_more_often_than_allowed(database: Database) -> No
 
 
 def test_only_the_blocked_of_a_chunk_are_left(database: Database) -> None:
-    blocked, free = (
-        make_dead_letter(database.conn, idempotency_key="k"),
-        make_dead_letter(database.conn),
-    )
+    blocked = make_dead_letter(database.conn, idempotency_key="k")
+    free = make_dead_letter(database.conn)
     make_job(database.conn, idempotency_key="k")
 
     assert redrive(database.conn, [free, 12345, blocked]) == {
@@ -522,10 +522,11 @@ def test_what_belongs_to_a_campaign_that_was_forgotten_meanwhile_is_left(
     forgetful = database.transaction(
         "delete from redrive.campaigns where id = %s", campaign
     )
-    waiting = operator.start(
-        lambda: redrive(operator.conn, [job_id], campaign=campaign)
+    waiting = database.start_blocked(
+        operator,
+        lambda: redrive(operator.conn, [job_id], campaign=campaign),
+        by=forgetful,
     )
-    assert database.wait_until_blocked(operator) == [forgetful.pid]
     forgetful.rows("commit")
 
     with pytest.raises(
@@ -734,8 +735,9 @@ def meanwhile(
     """What the second does once the first, which it has to wait for, is committed."""
     one, two = database.transaction(), database.session()
     assert one.rows("select redrive." + first, [job_id])
-    waiting = two.start(lambda: two.column("select redrive." + second, [job_id]))
-    assert database.wait_until_blocked(two) == [one.pid]
+    waiting = database.start_blocked(
+        two, lambda: two.column("select redrive." + second, [job_id]), by=one
+    )
     one.rows("commit")
     return waiting.result(60)
 

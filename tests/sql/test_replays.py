@@ -147,10 +147,8 @@ def test_facts_of_other_jobs_do_not_count(database: Database) -> None:
     conn = database.conn
     register(conn, kinds=("wire",), wire=ONCE)
     other = make_dead_letter(conn)
-    bad, once = (
-        make_dead_letter(conn, idempotency_key="k"),
-        make_dead_letter(conn, "wire"),
-    )
+    bad = make_dead_letter(conn, idempotency_key="k")
+    once = make_dead_letter(conn, "wire")
     database.rows(EVERY, "invalid", "1")
     database.rows(
         "update redrive.dead_letters set category = 'bug' where id = %s", once

@@ -49,10 +49,8 @@ def test_a_worker_that_beats_keeps_its_jobs(database: Database) -> None:
 
 def test_the_jobs_of_a_silent_worker_are_waiting_again(database: Database) -> None:
     make_jobs(database.conn, 3)
-    lost, alive = (
-        make_worker(database.conn, "lost"),
-        make_worker(database.conn, "alive"),
-    )
+    lost = make_worker(database.conn, "lost")
+    alive = make_worker(database.conn, "alive")
     jobs = claim(database.conn, lost, 2)
     (held,) = claim(database.conn, alive)
     silence(database.conn, lost)
@@ -146,10 +144,8 @@ def test_a_job_is_dead_only_if_its_worker_was_lost_while_it_ran_alone(
     for losses in range(1, 6):
         assert lose(database, name=f"w{losses}") == (1, 1, 0)
         assert database.row("select losses, attempt from redrive.jobs") == (losses, 0)
-    worker, other = (
-        make_worker(database.conn, "alone"),
-        make_worker(database.conn, "other"),
-    )
+    worker = make_worker(database.conn, "alone")
+    other = make_worker(database.conn, "other")
     (job,) = claim(database.conn, worker)
     assert store.run_alone(database.conn, worker, job.id) == 30, (
         "the ttl: nobody saw it run"
@@ -509,8 +505,9 @@ def test_a_claim_that_waits_for_a_rescue_of_its_worker_gets_nothing(
     sweeper, claiming = database.transaction(), database.session()
     assert rescue(sweeper.conn) == (1, 1, 0)
 
-    waiting = claiming.start(lambda: claim(claiming.conn, worker))
-    assert database.wait_until_blocked(claiming) == [sweeper.pid]
+    waiting = database.start_blocked(
+        claiming, lambda: claim(claiming.conn, worker), by=sweeper
+    )
     sweeper.rows("commit")
 
     assert waiting.result(60) == []

@@ -116,8 +116,9 @@ def test_a_claim_that_waits_for_the_retirement_of_its_worker_gets_nothing(
     retiring, claiming = database.transaction(), database.session()
     store.retire(retiring.conn, worker)
 
-    waiting = claiming.start(lambda: claim(claiming.conn, worker))
-    assert database.wait_until_blocked(claiming) == [retiring.pid]
+    waiting = database.start_blocked(
+        claiming, lambda: claim(claiming.conn, worker), by=retiring
+    )
     retiring.rows("commit")
 
     assert waiting.result(60) == []

@@ -204,8 +204,7 @@ def test_the_audit_can_only_grow(closed: Database, role: str) -> None:
 def test_the_audit_says_who_was_logged_in_and_not_only_who_they_say_they_are(
     closed: Database,
 ) -> None:
-    operator = closed.session()
-    operator.rows("set session authorization redrive_operator")
+    operator = closed.login("redrive_operator")
     operator.rows("select redrive.pause_v1('q', 'somebody else', 'x')")
 
     assert closed.rows("select actor, db_user from redrive.audit") == [

@@ -22,8 +22,7 @@ def test_a_session_that_ended_is_known_for_a_day(database: Database) -> None:
 
 
 def test_a_viewer_cannot_fill_the_table(database: Database) -> None:
-    viewer = database.session()
-    viewer.rows("set session authorization redrive_viewer")
+    viewer = database.login("redrive_viewer")
     database.rows(
         "insert into redrive.ended_sessions (session, login)"
         " select generate_series(1, 10000), 'redrive_viewer'"
@@ -38,8 +37,7 @@ def test_a_viewer_cannot_fill_the_table(database: Database) -> None:
 
 def test_one_person_does_not_use_up_what_another_may_end(database: Database) -> None:
     """All sign-outs of a console are made by one login; a copied cookie worked for two hours."""
-    operator = database.session()
-    operator.rows("set session authorization redrive_operator")
+    operator = database.login("redrive_operator")
     database.rows(
         "insert into redrive.ended_sessions (session, login)"
         " select 'ada.' || n, 'redrive_operator' from generate_series(1, 12000) n"

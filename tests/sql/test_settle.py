@@ -427,10 +427,11 @@ def test_two_sessions_that_dead_letter_the_same_job_do_so_once(
     job = claim_one(database.conn, worker)
     first, second = database.transaction(), database.session()
     let_die(first.conn, worker, job)
-    waiting = second.start(
-        lambda: settle(second.conn, worker, job, "dead", reason="r", failure=failure())
+    waiting = database.start_blocked(
+        second,
+        lambda: settle(second.conn, worker, job, "dead", reason="r", failure=failure()),
+        by=first,
     )
-    assert database.wait_until_blocked(second) == [first.pid]
     first.rows("commit")
 
     assert waiting.result(60) is False

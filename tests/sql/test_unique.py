@@ -193,10 +193,10 @@ def test_plain_sql_and_bulk_make_the_same_key(database: Database) -> None:
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(
-    database: Database, options: dict[str, Any], path: str
+    refusing: Database, options: dict[str, Any], path: str
 ) -> None:
     with pytest.raises(InvalidJob) as refused:
-        ask(database.conn, **options)
+        ask(refusing.conn, **options)
 
     assert refused.value.path == path
 

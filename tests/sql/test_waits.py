@@ -163,10 +163,8 @@ def test_cancellations_that_wait_for_the_audit_log_keep_no_other_from_ending(
     database: Database, operator: Session
 ) -> None:
     """The first step ends as many as a step looks at; each needs a line of the log."""
-    first, then = (
-        make_job(database.conn, "a.b", delay=3600),
-        make_job(database.conn, "a.b", delay=3600),
-    )
+    first = make_job(database.conn, "a.b", delay=3600)
+    then = make_job(database.conn, "a.b", delay=3600)
     database.rows(
         "insert into redrive.cancellations (job, redrives, actor, why)"
         " select id, 0, 'ada', 'x' from unnest(%s::bigint[]) id",
