@@ -1,5 +1,6 @@
 """What operators do with a campaign: pause, cancel, and approve as the second of two."""
 
+import contextlib
 from typing import Any
 
 import psycopg
@@ -250,22 +251,19 @@ NAME = 'agent "helper" on behalf of "ada"'
 WAYS = ("oidc:bo@corp", "proxy:bo@corp", "token:bo", "bo")
 
 
-@pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", ["oidc:ada@corp", "proxy:ada", "token:ada", "ada"])
 def test_people_of_two_sign_in_methods_could_be_one_person(
-    database: Database, first: str, second: str
+    database: Database, first: str
 ) -> None:
     """Somebody has an account of the provider, a token, and a login of the database."""
     make_one_for_two(database)
     console = login(database, "redrive_operator", "redrive_console")
-    made = plan(console, Filter(), actor=first)
-
-    if first.split(":")[:-1] == second.split(":")[:-1]:
-        start(database.conn, made.plan, AT_ONCE, actor=second, why="x")
-        return
-
-    with pytest.raises(psycopg.Error, match="another person must start it, and in the"):
-        start(database.conn, made.plan, AT_ONCE, actor=second, why="x")
+    refused = pytest.raises(psycopg.Error, match="another person must start it, and in")
+    for second in WAYS:
+        made = plan(console, Filter(), actor=first)
+        is_sure = first.split(":")[:-1] == second.split(":")[:-1]
+        with contextlib.nullcontext() if is_sure else refused:
+            start(database.conn, made.plan, AT_ONCE, actor=second, why="x")
 
 
 @pytest.mark.parametrize(

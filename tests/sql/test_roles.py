@@ -168,20 +168,18 @@ PRODUCER_MAY_NOT = (
 
 @pytest.mark.parametrize("statement", PRODUCER_MAY_NOT)
 def test_a_producer_can_add_jobs_and_nothing_else(
-    closed: Database, statement: str
+    refusing: Database, statement: str
 ) -> None:
-    job_id = make_job(closed.conn)
-    before = closed.rows("select * from redrive.jobs")
-    producer = closed.session("redrive_producer")
-    # `set role` asks who logged in, and that is a superuser here.
-    producer.rows("set session authorization redrive_producer")
+    job_id = make_job(refusing.conn)
+    before = refusing.rows("select * from redrive.jobs")
+    producer = refusing.login("redrive_producer")
 
     with pytest.raises(
         (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported)
     ) as caught:
         producer.rows(statement)  # type: ignore[arg-type]
     assert caught.value.sqlstate in {"42501", "0A000"}
-    assert closed.rows("select * from redrive.jobs") == before
+    assert refusing.rows("select * from redrive.jobs") == before
     assert make_job(producer.conn) > job_id
 
 
