@@ -45,8 +45,9 @@ test: install programs ## run the tests, on a Postgres of their own
 		-m "not (availability or chaos or cluster or long or model or moving or package or scenario)" $(ARGS)
 
 .PHONY: test-long
-test-long: install programs ## run the long tests that make test leaves out: random kills, each page in a browser, the whole demo
-	$(BIN)/pytest -n auto --dist loadgroup -m "long and not (availability or chaos or scenario)" $(ARGS)
+test-long: install programs ## run the long tests that make test leaves out: trials, each page in a browser, the whole demo
+	$(BIN)/pytest -n auto --dist loadgroup \
+		-m "long and not (availability or chaos or cluster or model or moving or package or scenario)" $(ARGS)
 
 .PHONY: test-older
 test-older: install ## run tests/sql on the oldest Postgres that is embedded; make test uses the newest

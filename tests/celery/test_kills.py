@@ -21,6 +21,7 @@ def test_each_task_that_fails_is_one_dead_letter(shop: Shop, database: Database)
     assert done.kills > 0, done.figures
 
 
+@pytest.mark.long
 def test_no_dead_letter_is_lost_if_workers_of_redrive_are_killed(
     shop: Shop, redrive: Redrive, database: Database, sending: Callable[..., Any]
 ):

@@ -186,6 +186,7 @@ def test_the_link_of_an_alert_leads_to_cause_and_change_in_one_click(
     assert page.get_by_text("What they have in common").is_visible()
 
 
+@pytest.mark.long
 def test_anybody_can_use_the_main_pages(database: Database, page: Any):
     """On the overview and a form. axe sees a planted fault."""
     make_dead_letters(database.conn, 2)
@@ -259,6 +260,7 @@ OVERFLOWING = """[...document.querySelectorAll('.scroll')]
     .map(one => one.querySelector('caption').textContent)"""
 
 
+@pytest.mark.long
 def test_lists_stay_compact(database: Database, page: Any):
     """Long messages and many kinds, on a desk and on a phone."""
     for n in range(98):

@@ -20,6 +20,7 @@ from .conftest import Query, other_queries, queries
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.xdist_group("rehearsal"),
 ]  # one scene for all
 

@@ -141,6 +141,7 @@ def start(place: Place, home: Path) -> Iterator[Start]:
         yield begin
 
 
+@pytest.mark.long
 def test_it_runs_everything_reloads_ends_all_of_it_and_keeps_its_data(
     place: Place, home: Path, start: Start
 ) -> None:

@@ -83,6 +83,7 @@ def test_two_demos_cannot_keep_the_same_directory(tmp_path: Path):
     assert chosen.exists()
 
 
+@pytest.mark.long
 def test_what_a_demo_left_that_was_killed_with_its_guard_is_cleared_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

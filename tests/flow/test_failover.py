@@ -138,6 +138,7 @@ def links(session: Session) -> list[str]:
     )
 
 
+@pytest.mark.long
 def test_commands_and_exporter_find_the_new_primary(pair: Replicas, tmp_path: Path):
     enqueue_once(pair)
     port = free_port()

@@ -103,6 +103,7 @@ def _environment(root: Path, url: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": service, "REDRIVE_DATABASE_URL": url}
 
 
+@pytest.mark.long
 def test_the_programs_of_the_baseline_go_on_through_an_upgrade_and_a_rollback(
     server: Server, baseline: Path, tmp_path: Path
 ) -> None:

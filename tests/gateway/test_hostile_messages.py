@@ -154,6 +154,7 @@ def test_a_table_with_our_names_goes_back_as_it_was(
     assert sorted(map(known, back)) == sorted(known(dict([one])) for one in every)
 
 
+@pytest.mark.long
 def test_a_message_that_cannot_be_sent_keeps_no_other_from_being_sent(
     broker: Broker,
     sources: Sources,

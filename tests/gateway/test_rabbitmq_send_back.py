@@ -287,6 +287,7 @@ def test_a_queue_that_is_gone_is_named(
     assert queue in shown
 
 
+@pytest.mark.long
 def test_a_campaign_stops_after_its_canaries_if_the_cause_is_not_fixed(
     broker: Broker,
     queue: str,

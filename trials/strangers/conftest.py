@@ -1,7 +1,7 @@
 """What strangers bring: habits, libraries and settings from public lists of issues.
 
 One file per case, which begins with the repository and number that gave the idea. A case
-says what a user expects. `make test` runs the cases that need no further package;
+says what a user expects. `make test-long` runs the cases that need no further package;
 `make strangers-test` runs all of them, with the real agents and drivers.
 """
 
