@@ -1,7 +1,9 @@
 """The pace of a campaign: how many jobs its next step releases, or why it waits or aborts.
 
 The numbers stand below. `look_at_campaign` reads what `Seen` holds, and `step_campaign`
-carries out a `Step`; change these only if a decision needs another fact.
+carries out a `Step`. Python decides how many jobs are released; `step_campaign` gives
+each its time, one every 1 / rate seconds. Change these two functions only if a decision
+needs another fact, or another spacing.
 
 A rate is a schedule. Each job has its own time, and no job is released before its time.
 So no second exceeds the rate, even if a step is late. The numbers of released jobs in

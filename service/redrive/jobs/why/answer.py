@@ -239,7 +239,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A live job. `run_at` None: parked. `ahead`: due jobs before it in its lane.
+    """A live job. `run_at` None: it waits for a batch, a limit, its ordering key, or
+    for somebody who holds its group; the last one only if it is retrying.
+
+    `ahead`: due jobs before it in its lane.
 
     `worker`: the worker that has claimed it. `seconds`: how long it has run; None = it
     has not begun. `batch`: the batch whose end it waits for.
@@ -290,7 +293,12 @@ def why_dead(dead: Dead) -> Why:
 
 
 def why(job: Waiting, around: Around) -> Why:
-    """Return the reason why a live job does not run, or that it runs."""
+    """Return the reason why a live job does not run, or that it runs.
+
+    The first reason that applies is the answer: what the job itself waits for comes
+    before what its queue and its workers wait for. A text also names a later reason
+    ("also: ...") if the job would still not run when the first one ends.
+    """
     if job.state == "running":
         return _running(job)
     if job.batch is not None:
@@ -299,9 +307,9 @@ def why(job: Waiting, around: Around) -> Why:
     if job.line is not None:
         return _limited(job.line, job, around)
     if job.hold is not None:
-        return _held(job.hold)
+        return _behind_dead_letter(job.hold)
     if job.state == "retrying" and job.run_at is None:
-        return _of_held_group(job, around.now)
+        return _group_held(job, around.now)
     if job.head is not None or job.run_at is None:
         return _behind(job, around.now)
 
@@ -384,7 +392,7 @@ def _behind(job: Waiting, now: datetime) -> Why:
     return Why(Code.BEHIND_KEY, text)
 
 
-def _held(hold: Hold) -> Why:
+def _behind_dead_letter(hold: Hold) -> Why:
     place = _place_behind(hold.place, hold.key)
     holder = f"held by dead letter {hold.dead_letter} (redrive or dismiss it)"
     return Why(Code.BEHIND_KEY, f"{place}, {holder}")
@@ -438,7 +446,7 @@ def _open(breaker: Breaker, now: datetime) -> str:
     return f"{name} is open until {clock(breaker.open_until, now)}"
 
 
-def _of_held_group(job: Waiting, now: datetime) -> Why:
+def _group_held(job: Waiting, now: datetime) -> Why:
     text = "its group is held"
     hold = job.hold_of_group
     if hold is not None:

@@ -109,10 +109,13 @@ class Surroundings:
         return self._names.get(worker, str(worker))
 
     def why(self, row: Fields, *, is_one_of_many: bool = False) -> Why:
-        """Return the reason why a live job, a row of `find`, does not run.
+        """Return the reason why a live job does not run.
 
         For one of many, the due jobs ahead of it are not counted, because a list does
-        not show that number.
+        not show that number. All other facts are also read for each job of a list.
+
+        Args:
+            row: a row of `redrive.jobs.find` with its `last_failure`.
         """
         return why(self._waiting(row, is_one_of_many=is_one_of_many), self.around)
 
