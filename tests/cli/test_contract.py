@@ -393,7 +393,9 @@ def test_a_dismissed_and_a_noted_dead_letter_say_so(
 
     note = ("dlq", "note", str(job), "the bank knows")
     assert "becomes a note" in redrive(*note, "--dry-run").out
-    assert redrive("dlq", "note", str(job), " ").code == 64
+    for empty in ("", " "):
+        refused = redrive("dlq", "note", str(job), empty)
+        assert (refused.code, "TEXT is missing" in refused.err) == (64, True)
     assert "at most 2000" in redrive("dlq", "note", str(job), 2001 * "x").err
     assert redrive("dlq", "show", str(job), "--json").json["notes"] == []
     assert redrive(*note).code == 0

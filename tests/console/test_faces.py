@@ -110,6 +110,7 @@ OTHERS = {
     "campaign-plan": "it changes no job, and asks for no reason",
     "campaign-pause": "a campaign must run: tests/cli/test_campaign.py",
     "campaign-resume": "as above",
+    "purge": "only a shell offers it, with a usual reason: tests/cli/test_contract.py",
 }
 """Verbs with tests of their own, and why."""
 

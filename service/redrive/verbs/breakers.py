@@ -32,41 +32,46 @@ def _force(opening: Opening, order: Order, *, state: str | None) -> Done:
     return Done(text=text, report={"name": name, "forced": state}, path="/breakers")
 
 
-def _verb(what: str, command: str, label: str, state: str | None, remark: str) -> Verb:
-    force = partial(_force, state=state)
-    return Verb(
-        what,
-        command,
-        label,
-        "breaker",
-        _look,
-        force,
-        remarks=(remark,),
-        columns=_COLUMNS,
-        names=("name",),
-    )
-
-
 BREAKERS: Mapping[str, Verb] = {
-    "hold-open": _verb(
+    "hold-open": Verb(
         "Hold a breaker open.",
         "breaker force {name} open",
         "Hold open",
-        "open",
-        "Jobs that need it are released without an attempt until the breaker is reset.",
+        "breaker",
+        _look,
+        partial(_force, state="open"),
+        remarks=(
+            "Jobs that need it are released without an attempt until the breaker is reset.",
+        ),
+        columns=_COLUMNS,
+        names=("name",),
     ),
-    "hold-closed": _verb(
+    "hold-closed": Verb(
         "Hold a breaker closed.",
         "breaker force {name} closed",
         "Hold closed",
-        "closed",
-        "Jobs that need it run, even if they fail, until the breaker is reset.",
+        "breaker",
+        _look,
+        partial(_force, state="closed"),
+        remarks=(
+            "Jobs that need it run, even if they fail, until the breaker is reset.",
+        ),
+        columns=_COLUMNS,
+        names=("name",),
     ),
-    "reset": _verb(
+    "reset": Verb(
         "Reset a breaker that is held open or closed.",
         "breaker reset {name}",
         "Reset",
-        None,
-        "The breaker closes, and opens again if jobs fail.",
+        "breaker",
+        _look,
+        partial(_force, state=None),
+        remarks=("The breaker closes, and opens again if jobs fail.",),
+        columns=_COLUMNS,
+        names=("name",),
+        help="""
+            \b
+            redrive breaker reset smtp --why 'the provider says it is back'
+        """,
     ),
 }

@@ -140,6 +140,10 @@ CAMPAIGNS: Mapping[str, Verb] = {
         ),
         columns=CAMPAIGN_COLUMNS,
         names=("campaign",),
+        help="""
+            \b
+            redrive campaign pause 12 --why 'the bank asks us to'
+        """,
     ),
     "campaign-resume": Verb(
         "Resume a campaign that was paused or has aborted.",
@@ -155,6 +159,10 @@ CAMPAIGNS: Mapping[str, Verb] = {
         remarks=("Its canaries run first again.",),
         columns=CAMPAIGN_COLUMNS,
         names=("campaign",),
+        help="""
+            \b
+            redrive campaign resume 12 --why 'the bank is ready'
+        """,
     ),
     "campaign-cancel": Verb(
         "Cancel a campaign, and take back the jobs that have not started.",
@@ -172,6 +180,13 @@ CAMPAIGNS: Mapping[str, Verb] = {
         ),
         columns=CAMPAIGN_COLUMNS,
         names=("campaign",),
+        help="""
+            \b
+            redrive campaign cancel 12 --why 'wrong filter'
+
+            A job that is taken back is an open dead letter again, with its history. A
+            job that is running, or was tried already, ends as usual.
+        """,
     ),
 }
 """Word in the address -> change."""

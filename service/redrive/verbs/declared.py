@@ -76,10 +76,20 @@ def _set(opening: Opening, order: Order, *, read: Read) -> Done:
     return Done(text=value.text, report=value.wanted, path="/audit")
 
 
-def _verb(what: str, command: str, read: Read, name: str, *inputs: Input) -> Verb:
+def _verb(
+    what: str, command: str, read: Read, name: str, *inputs: Input, details: str = ""
+) -> Verb:
     preview, do = partial(_preview, read=read), partial(_set, read=read)
     return Verb(
-        what, command, "Set", "value", preview, do, names=(name,), inputs=inputs
+        what,
+        command,
+        "Set",
+        "value",
+        preview,
+        do,
+        names=(name,),
+        inputs=inputs,
+        help=details,
     )
 
 
@@ -255,9 +265,21 @@ DECLARED: Mapping[str, Verb] = {
         "pattern",
         Input("owner", "Owner", is_required=True),
         Input("contact", "Contact of the owner", hint="#payments"),
+        details="""
+            \b
+            redrive owner set payments team-money --contact '#money' --why 'their service'
+            redrive owner set '*/mail.send' team-mail --why 'they run the mail servers'
+        """,
     ),
     "remove-owner": _verb(
-        "Remove the owner of a pattern.", "owner rm {pattern}", _no_owner, "pattern"
+        "Remove the owner of a pattern.",
+        "owner rm {pattern}",
+        _no_owner,
+        "pattern",
+        details="""
+            \b
+            redrive owner rm payments --why 'the queue is gone'
+        """,
     ),
     "set-objective": _verb(
         "Set a threshold of the alerts on a queue, or on a kind of a queue.",
@@ -266,6 +288,14 @@ DECLARED: Mapping[str, Verb] = {
         "pattern",
         Input("objective", "Objective", choices=tuple(MEANINGS), is_required=True),
         Input("value", "Threshold", hint="a number, or default", is_required=True),
+        details="""
+            \b
+            redrive objective set payments page_on_first_dead_letter 1 --why 'each one is money'
+            redrive objective set payments page_on_first_dead_letter default --why 'too loud'
+            redrive objective set payments/charge.card dlq_added_5m 3 --why 'the checkout'
+
+            The value `default` removes the queue's own.
+        """,
     ),
     "set-retention": _verb(
         "Set how long data other than dead letters is kept.",

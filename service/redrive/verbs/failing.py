@@ -163,6 +163,14 @@ FAILING: Mapping[str, Verb] = {
             for each in INPUTS
             if each.name != "to-queue"
         ),
+        help="""
+            \b
+            redrive dlq retry 3f9a --why 'the provider is back'
+            redrive dlq retry 3f9a --rate 10 --why 'the provider is back'
+
+            It is a campaign: three canaries go first, and it stops if too many fail
+            again. To watch it: redrive campaign watch.
+        """,
     ),
     "hold": Verb(
         "Let the failing jobs of a group wait.",
@@ -178,6 +186,14 @@ FAILING: Mapping[str, Verb] = {
         ),
         columns=GROUP_COLUMNS,
         names=("group",),
+        help="""
+            \b
+            redrive dlq hold 3f9a --why 'the provider is down until Monday'
+
+            Jobs that fail for this cause later wait, too. They spend no attempt until
+            you release the group. If the group is resolved in a version, they are tried
+            when all workers run it.
+        """,
     ),
     "release": Verb(
         "Let the held jobs of a group run again.",
@@ -192,6 +208,12 @@ FAILING: Mapping[str, Verb] = {
         ),
         columns=GROUP_COLUMNS,
         names=("group",),
+        help="""
+            \b
+            redrive dlq release 3f9a --why 'the provider is back'
+
+            They are retried within half an hour. To try a few first: redrive dlq retry.
+        """,
     ),
     "give-up": Verb(
         "Turn the failing jobs of a group into dead letters.",
@@ -209,6 +231,12 @@ FAILING: Mapping[str, Verb] = {
         columns=GROUP_COLUMNS,
         names=("group",),
         nothing={"given_up": 0},
+        help="""
+            \b
+            redrive dlq give-up 3f9a --why 'the customer has left'
+
+            They are not retried any longer. You can redrive them later.
+        """,
     ),
 }
 """Word in the address -> change."""

@@ -239,6 +239,15 @@ GROUPS: Mapping[str, Verb] = {
                 takes_many=True,
             ),
         ),
+        help="""
+            \b
+            redrive dlq resolve 3f9a --in 1.4.2 --why 'the amount may be null'
+            redrive dlq resolve 3f9a --in 1.4.2 --in 1.3.9 --why 'with a backport'
+
+            Deaths in older versions are counted. If the group dies in a version with
+            the fix, it has regressed, and an alert fires. Its open dead letters stay:
+            redrive or dismiss them.
+        """,
     ),
     "unresolve": Verb(
         "Open a resolved or regressed group again.",
@@ -250,6 +259,10 @@ GROUPS: Mapping[str, Verb] = {
         remarks=("It is open again.",),
         columns=COLUMNS,
         names=("group",),
+        help="""
+            \b
+            redrive dlq unresolve 3f9a --why 'the fix was not the fix'
+        """,
     ),
 }
 """Word in the address -> change."""

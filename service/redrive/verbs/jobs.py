@@ -135,6 +135,13 @@ JOBS: Mapping[str, Verb] = {
         _reveal,
         remarks=("The payload is shown once, with its secrets.",),
         names=("id",),
+        help="""
+            \b
+            redrive job reveal 17 --why 'the bank asks for the account' --yes
+
+            The job may be live, dead, or in the history. The audit log keeps who saw
+            the payload, and why.
+        """,
     ),
     "cancel": Verb(
         "End jobs that are no longer wanted.",
@@ -147,6 +154,16 @@ JOBS: Mapping[str, Verb] = {
         columns=COLUMNS,
         of=JobFilter,
         nothing={"cancelled": 0, "asked": 0},
+        help="""
+            \b
+            redrive job cancel 17 --why 'the order was withdrawn' --yes
+            redrive job cancel --kind report.build --state ready,scheduled --why 'the model is wrong'
+
+            Waiting jobs end at once. A running job is asked to end: `job.cancelled`
+            becomes true, and an async handler is cancelled. A handler that does not end
+            is killed some seconds later. The command shows the jobs and asks, unless
+            you give --yes. Without a terminal and without --yes it only shows them.
+        """,
     ),
     "now": Verb(
         "Run scheduled and retrying jobs now.",
@@ -161,6 +178,14 @@ JOBS: Mapping[str, Verb] = {
         columns=COLUMNS,
         of=JobFilter,
         nothing={"due": 0},
+        help="""
+            \b
+            redrive job now --kind invoice.charge --state retrying --why 'the bank is back'
+
+            A job that waits for another job or on a paused queue keeps waiting. The
+            command shows the jobs and asks, unless you give --yes. Without a terminal
+            and without --yes it only shows them.
+        """,
     ),
 }
 """Word in the address -> change."""

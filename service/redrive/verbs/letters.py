@@ -1,14 +1,16 @@
-"""Changes of dead letters: dismiss, reopen, assign, write a note."""
+"""Changes of dead letters: dismiss, reopen, assign, write a note, purge."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from redrive.database.rows import Connection
 from redrive.dead_letters import find as letters
-from redrive.dead_letters import triage
+from redrive.dead_letters import purge, triage
 from redrive.dead_letters.filter import Filter
 from redrive.rules.brief import counted
+from redrive.rules.instants import seconds, span
 from redrive.rules.rows import Row
+from redrive.verbs.query import parse
 from redrive.verbs.refusal import Invalid, Missing
 from redrive.verbs.verb import (
     SAMPLE,
@@ -130,6 +132,52 @@ def _note(opening: Opening, order: Order) -> Done:
     return Done(text="Noted.", report={"id": job}, path=f"/jobs/{job}")
 
 
+def _preview_purge(conn: Connection, order: Order) -> Preview:
+    age = _age(order)
+    found = purge.purgeable(conn, parse(Filter, order.query), age)
+
+    return Preview(
+        matched=len(found),
+        remarks=(
+            f"They ended more than {span(age)} ago. They are deleted for good.",
+            "All other data past its retention is deleted, too.",
+        ),
+        found=found,
+    )
+
+
+def _age(order: Order) -> float:
+    text = order.more.get(AGE.name, "") or AGE.default
+    age = seconds(text)
+    if age is None:
+        raise Invalid(f"{AGE.name} is {text!r}; write {AGE.hint}")
+    return age
+
+
+def _purge(opening: Opening, order: Order) -> Done:
+    with opening() as conn:
+        n = purge.purge(
+            conn,
+            parse(Filter, order.query),
+            order.found,
+            progress=order.advance or (lambda _: None),
+            **order.signed,
+        )
+        others = purge.forget(conn)
+
+    return Done(
+        text=f"{n} purged, {others} other rows past their retention.",
+        report={"matched": len(order.found), "purged": n},
+        path="/dead-letters",
+    )
+
+
+AGE = Input(
+    "older-than",
+    "Ended (if open: died) longer ago than this",
+    default="30d",
+    hint="30d, 12h, 5m or 10s",
+)
 LETTERS: Mapping[str, Verb] = {
     "dismiss": Verb(
         "Close dead letters that will not be fixed.",
@@ -144,6 +192,17 @@ LETTERS: Mapping[str, Verb] = {
         columns=COLUMNS,
         of=Filter,
         nothing={"dismissed": []},
+        help="""
+            \b
+            redrive dlq dismiss 19 --why 'the order was withdrawn'
+            redrive dlq dismiss --group 3f9a --until 30d --why 'too late to matter'
+
+            If you give only ids, and the reason, they are dismissed at once. With
+            filters, the command shows how many match and asks, unless you give --yes.
+            Without a terminal and without --yes it only shows them. To open them again:
+            redrive dlq reopen.
+        """,
+        is_direct=True,
     ),
     "reopen": Verb(
         "Open dismissed dead letters again.",
@@ -156,6 +215,10 @@ LETTERS: Mapping[str, Verb] = {
         columns=COLUMNS,
         of=Filter,
         nothing={"reopened": []},
+        help="""
+            \b
+            redrive dlq reopen 19 --why 'the customer wants it after all'
+        """,
     ),
     "assign": Verb(
         "Set the owner of dead letters.",
@@ -169,6 +232,12 @@ LETTERS: Mapping[str, Verb] = {
         of=Filter,
         inputs=(Input("owner", "Owner", hint="empty: nobody", is_required=True),),
         nothing={"assigned": []},
+        help="""
+            \b
+            redrive dlq assign 17 18 --owner ada --why 'she knows the bank'
+
+            It also acknowledges their groups, unless somebody has already done so.
+        """,
     ),
     "note": Verb(
         "Write a note on a dead letter.",
@@ -179,6 +248,26 @@ LETTERS: Mapping[str, Verb] = {
         _note,
         remarks=("The text becomes a note on the dead letter.",),
         names=("id",),
+        help="""
+            \b
+            redrive dlq note 17 'the bank confirms an outage from 14:00 to 14:20'
+
+            It is written at once.
+        """,
+        is_direct=True,
+    ),
+    "purge": Verb(
+        "Delete dead letters past their retention for good.",
+        "purge",
+        "Purge",
+        "dead letter",
+        _preview_purge,
+        _purge,
+        of=Filter,
+        inputs=(AGE,),
+        nothing={"purged": 0},
+        usual_why="retention",
+        is_for_shell=True,
     ),
 }
 """Word in the address -> change."""

@@ -178,6 +178,16 @@ LIMITS: Mapping[str, Verb] = {
                 kind="number",
             ),
         ),
+        help="""
+            \b
+            redrive limit set emails --concurrency 20 --why 'the provider allows 20 connections'
+            redrive limit set 'customer:*' --concurrency 2 --rate 20/1m --why 'one customer took all'
+
+            NAME is one of a handler's limits=. A name such as customer:* limits each
+            key, and a key can have a limit of its own. An option that you leave out
+            sets no limit. Running jobs continue. The command warns you if no handler
+            has the name yet.
+        """,
     ),
     "remove-limit": Verb(
         "Remove a limit.",
@@ -189,5 +199,9 @@ LIMITS: Mapping[str, Verb] = {
         remarks=("Jobs that wait for this limit can run.",),
         columns=_LIMIT_COLUMNS,
         names=("name",),
+        help="""
+            \b
+            redrive limit rm emails --why 'the new provider has none'
+        """,
     ),
 }

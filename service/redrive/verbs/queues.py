@@ -248,6 +248,10 @@ QUEUES: Mapping[str, Verb] = {
         _pause,
         names=("queue",),
         inputs=(CREATE,),
+        help="""
+            \b
+            redrive queue pause mail --why 'the provider is down'
+        """,
     ),
     "resume": Verb(
         "Claim from a paused queue again.",
@@ -257,6 +261,10 @@ QUEUES: Mapping[str, Verb] = {
         partial(_preview, word="resume", remark="Workers claim from it again."),
         _resume,
         names=("queue",),
+        help="""
+            \b
+            redrive queue resume mail --why 'the provider is back'
+        """,
     ),
     "set-queue": Verb(
         "Set how a queue is served.",
@@ -267,6 +275,12 @@ QUEUES: Mapping[str, Verb] = {
         _set,
         names=("queue",),
         inputs=(*SETTINGS, CREATE),
+        help="""
+            \b
+            redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
+            redrive queue set mail --paused --why 'the provider is down'
+            redrive queue set mail --history 7d --why 'support asks how a mail ended'
+        """,
     ),
 }
 """Word in the address -> change."""

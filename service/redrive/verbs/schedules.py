@@ -77,6 +77,14 @@ SCHEDULES: Mapping[str, Verb] = {
         partial(_schedule, act=schedules.pause, key="paused", text="{name} is paused."),
         columns=COLUMNS,
         names=("name",),
+        help="""
+            \b
+            redrive schedule pause report.daily --why 'the warehouse is being moved' --yes
+
+            Jobs that they have enqueued continue. Shows what it would do, then asks,
+            unless you give --yes.
+        """,
+        takes_several=True,
     ),
     "resume-schedule": Verb(
         "Fire a paused schedule again from its next slot.",
@@ -93,6 +101,14 @@ SCHEDULES: Mapping[str, Verb] = {
         ),
         columns=COLUMNS,
         names=("name",),
+        help="""
+            \b
+            redrive schedule resume report.daily --why 'the model is fixed' --yes
+
+            Slots that passed while they were paused are skipped, whatever their
+            catch_up. Shows what it would do, then asks, unless you give --yes.
+        """,
+        takes_several=True,
     ),
     "run-schedule": Verb(
         "Enqueue the job of a schedule now; its slots stay.",
@@ -112,5 +128,14 @@ SCHEDULES: Mapping[str, Verb] = {
         ),
         columns=COLUMNS,
         names=("name",),
+        help="""
+            \b
+            redrive schedule now report.daily --why 'the numbers were late'
+
+            Paused schedules run, too. `last at` of a schedule is its last slot, so this
+            does not change it. Shows what it would do, then asks, unless you give
+            --yes.
+        """,
+        takes_several=True,
     ),
 }

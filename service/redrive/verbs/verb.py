@@ -205,7 +205,13 @@ class Verb:
         nothing: report of the action, besides `matched`, if nothing was changed.
         plans: the preview needs a login that may write, because others may not read
             its data.
+        help: examples and details, for the help of its command; empty if a function
+            of its own has the command.
+        takes_several: its command takes several names.
+        is_direct: ids and the reason are consent, so its command acts at once.
         asks_why: the change needs a reason.
+        usual_why: reason if nobody gives one, as of a scheduled command.
+        is_for_shell: only the command line offers it: what it deletes is lost for good.
         decodes: handlers decode the payloads, if the user or a setting names them.
     """
 
@@ -223,7 +229,12 @@ class Verb:
     confirms: Sequence[Input] = ()
     nothing: Fields = field(default_factory=dict[str, Any])
     plans: bool = False
+    help: str = ""
+    takes_several: bool = False
+    is_direct: bool = False
     asks_why: bool = True
+    usual_why: str | None = None
+    is_for_shell: bool = False
     decodes: bool = False
 
     def look(self, conn: Connection, order: Order) -> Preview:
@@ -259,6 +270,16 @@ class Verb:
         """Return True if a name is an argument of the command, and no option."""
         return f"{{{name}}}" in self.command
 
+    @property
+    def is_text(self) -> bool:
+        """Return True if the reason is the text that the command takes."""
+        return self.command.endswith("...")
+
+    @property
+    def fields(self) -> Sequence[Input]:
+        """Return all inputs."""
+        return (*self.inputs, *self.confirms)
+
     def shell(
         self, order: Order, usual: Mapping[str, str] = MappingProxyType({})
     ) -> str:
@@ -267,14 +288,13 @@ class Verb:
         Args:
             usual: values that the command takes if nobody gives others.
         """
-        inputs = (*self.inputs, *self.confirms)
-        given = {one.name: order.more.get(one.name, "").strip() for one in inputs}
+        given = {one.name: order.more.get(one.name, "").strip() for one in self.fields}
         words = self._words(order.query, given)
         chosen = (
             typed(self.of, order.query) if self.of and not self.has_place("id") else []
         )
         flags: list[str] = []
-        for one in inputs:
+        for one in self.fields:
             text = given[one.name]
             if one.kind == "boolean":
                 flags += one.flag(text)
@@ -282,8 +302,7 @@ class Verb:
                 default = usual.get(one.name, one.default)
                 chosen.append((one.name, one.option(text, default)))
 
-        # The text of a note is its reason.
-        if self.asks_why and "..." not in words:
+        if self.asks_why and not self.is_text:
             chosen.append(("why", "..."))
         return " ".join([command(words, chosen), *flags])
 
@@ -490,7 +509,7 @@ def why_of(text: str) -> str:
     """
     why = text.strip()
     if not why:
-        raise Invalid("why is missing; give a reason, which the audit log keeps")
+        raise Invalid("why is missing; give the reason, which the audit log keeps")
     if len(why) > WHY_LENGTH or "\0" in why:
         raise Invalid(f"why must have at most {WHY_LENGTH} characters and no NUL")
 

@@ -25,7 +25,7 @@ from redrive.cli.support.output import (
     wants_json,
 )
 from redrive.cli.support.terminal import progress
-from redrive.cli.support.verbs import Asked, verb_options
+from redrive.cli.support.verbs import Asked, add_verbs, verb_options
 from redrive.database.rows import Connection
 from redrive.dead_letters.campaigns import drive
 from redrive.dead_letters.campaigns import store as campaigns
@@ -270,40 +270,5 @@ def follow(conn: Connection, known: Row, *, emits: bool = True) -> Row:
     return latest or known
 
 
-@campaign.command()
-@verb_options(CAMPAIGNS["campaign-pause"])
-def pause(asked: Asked) -> int:
-    """Pause a campaign; jobs that it has redriven still run.
-
-    \b
-    redrive campaign pause 12 --why 'the bank asks us to'
-    """
-    return asked.perform()
-
-
-@campaign.command()
-@verb_options(CAMPAIGNS["campaign-resume"])
-def resume(asked: Asked) -> int:
-    """Resume a campaign that was paused or has aborted: canaries first.
-
-    \b
-    redrive campaign resume 12 --why 'the bank is ready'
-    """
-    return asked.perform()
-
-
-@campaign.command()
-@verb_options(CAMPAIGNS["campaign-cancel"])
-def cancel(asked: Asked) -> int:
-    """End a campaign, and take back jobs that have not started.
-
-    \b
-    redrive campaign cancel 12 --why 'wrong filter'
-
-    A job that is taken back is an open dead letter again, with its history. A job that
-    is running, or was tried already, ends as usual.
-    """
-    return asked.perform()
-
-
+add_verbs(campaign, CAMPAIGNS)
 campaign.add_command(heal)

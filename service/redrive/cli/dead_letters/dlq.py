@@ -1,11 +1,11 @@
-"""redrive dlq: list, dismiss, reopen, assign and note.
+"""redrive dlq: its list, and the group of its commands.
 
-Its other commands have files of their own.
+Commands that need more than the declaration of their verb have files of their own.
 """
 
 import click
 
-from redrive.cli.dead_letters import failing, groups
+from redrive.cli.dead_letters import groups
 from redrive.cli.dead_letters.acknowledge import ack, unack
 from redrive.cli.dead_letters.edit import edit
 from redrive.cli.dead_letters.explain import explain
@@ -18,12 +18,14 @@ from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
 from redrive.cli.support.options import InOrder, conn_options, json_option, pager_option
 from redrive.cli.support.output import listing
-from redrive.cli.support.verbs import Asked, verb_options
+from redrive.cli.support.verbs import add_verbs
 from redrive.database.rows import Connection
 from redrive.dead_letters.filter import Filter
 from redrive.dead_letters.find import NAMES, NARROW, NUMBERS, find
 from redrive.rules.instants import duration
 from redrive.rules.rows import Row
+from redrive.verbs.failing import FAILING
+from redrive.verbs.groups import GROUPS
 from redrive.verbs.letters import LETTERS
 
 WIDE = (*(name for name in NAMES if name not in NARROW), "time_to_dlq")
@@ -69,18 +71,6 @@ def time_to_dlq(letter: Row) -> str:
     return "" if seconds is None else duration(seconds)
 
 
-for _command in (
-    groups.list_groups,
-    show,
-    export_dead_letter,
-    explain,
-    report,
-    edit,
-    redrive_dead_letters,
-):
-    dlq.add_command(_command)
-
-
 def _for_people(letter: Row) -> Row:
     shown = dict(letter)
     shown["time_to_dlq"] = time_to_dlq(letter)
@@ -101,62 +91,19 @@ def _columns(chosen: Filter, *, wide: bool) -> list[str]:
     return columns
 
 
-@dlq.command()
-@verb_options(LETTERS["dismiss"])
-def dismiss(asked: Asked) -> int:
-    """Close dead letters that will not be fixed, by id or by filters.
-
-    \b
-    redrive dlq dismiss 19 --why 'the order was withdrawn'
-    redrive dlq dismiss --group 3f9a --until 30d --why 'too late to matter'
-
-    If you give only ids, and the reason, they are dismissed at once. With filters, the
-    command shows how many match and asks, unless you give --yes. Without a terminal and
-    without --yes it only shows them. To open them again: redrive dlq reopen.
-    """
-    return asked.agreed_by_ids().perform()
-
-
-@dlq.command()
-@verb_options(LETTERS["reopen"])
-def reopen(asked: Asked) -> int:
-    """Reopen dismissed dead letters.
-
-    \b
-    redrive dlq reopen 19 --why 'the customer wants it after all'
-    """
-    return asked.perform()
-
-
-@dlq.command()
-@verb_options(LETTERS["assign"])
-def assign(asked: Asked) -> int:
-    """Set the owner of dead letters.
-
-    \b
-    redrive dlq assign 17 18 --owner ada --why 'she knows the bank'
-
-    It also acknowledges their groups, unless somebody has already done so.
-    """
-    return asked.perform()
-
-
-@dlq.command()
-@verb_options(LETTERS["note"])
-def note(asked: Asked) -> int:
-    """Add a note to a dead letter, at once.
-
-    \b
-    redrive dlq note 17 'the bank confirms an outage from 14:00 to 14:20'
-    """
-    return asked.agreed_by_ids().perform()
-
-
-dlq.add_command(groups.resolve)
-dlq.add_command(groups.unresolve)
-dlq.add_command(ack)
-dlq.add_command(unack)
-dlq.add_command(groups.mute)
-for _command in (failing.retry, failing.hold, failing.release, failing.give_up):
+for _command in (
+    groups.list_groups,
+    show,
+    export_dead_letter,
+    explain,
+    report,
+    edit,
+    redrive_dead_letters,
+    ack,
+    unack,
+    groups.mute,
+):
     dlq.add_command(_command)
+for _verbs in (LETTERS, GROUPS, FAILING):
+    add_verbs(dlq, _verbs)
 dlq.add_command(import_dead_letters)

@@ -236,33 +236,6 @@ def mute(off: bool, asked: Asked) -> int:
     return asked.perform(GROUPS["unmute"] if off else None)
 
 
-@click.command()
-@verb_options(GROUPS["resolve"])
-def resolve(asked: Asked) -> int:
-    """Say in which version a group is fixed.
-
-    \b
-    redrive dlq resolve 3f9a --in 1.4.2 --why 'the amount may be null'
-    redrive dlq resolve 3f9a --in 1.4.2 --in 1.3.9 --why 'with a backport'
-
-    Deaths in older versions are counted. If the group dies in a version with the fix,
-    it has regressed, and an alert fires. Its open dead letters stay: redrive or dismiss
-    them.
-    """
-    return asked.perform()
-
-
-@click.command()
-@verb_options(GROUPS["unresolve"])
-def unresolve(asked: Asked) -> int:
-    """Open a resolved or regressed group again.
-
-    \b
-    redrive dlq unresolve 3f9a --why 'the fix was not the fix'
-    """
-    return asked.perform()
-
-
 def the_group(conn: Connection, name: str) -> Row:
     """Return a group by the beginning of its name. Raises NotFound."""
     found = groups.show(conn, name)

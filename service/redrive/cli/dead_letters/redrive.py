@@ -1,12 +1,11 @@
 """redrive dlq redrive: plan and start a campaign in one command."""
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import click
 
 from redrive.cli.dead_letters.campaign import follow
-from redrive.cli.support.connection import database, only_one
+from redrive.cli.support.connection import database
 from redrive.cli.support.exits import Exit
 from redrive.cli.support.options import option
 from redrive.cli.support.output import shown_id, warn
@@ -79,7 +78,7 @@ def redrive_dead_letters(asked: Asked, wait: bool) -> int:
             aborted.append(found)
         return _ended(done, found) if wait else _named(conn, done, found)
 
-    with _lock(asked):
+    with asked.alone("redrive"):
         code = asked.perform(then=then)
 
     if aborted:
@@ -89,14 +88,6 @@ def redrive_dead_letters(asked: Asked, wait: bool) -> int:
         with database(run.settings) as conn:
             mark_done(conn, "redrive", run.every)
     return code
-
-
-def _lock(asked: Asked) -> AbstractContextManager[object]:
-    """Keep two runs apart. Single dead letters need not wait for a scheduled run."""
-    are_named = all(name == "id" for one in asked.orders for name, _ in one.query)
-    if are_named or not asked.run.acts:
-        return nullcontext()
-    return only_one(asked.run.settings, "redrive")
 
 
 def _waited(conn: Connection, found: Row) -> Row:

@@ -4,7 +4,7 @@ import click
 
 from redrive.cli.support.options import conn_options, json_option
 from redrive.cli.support.output import listing
-from redrive.cli.support.verbs import Asked, verb_options
+from redrive.cli.support.verbs import Asked, add_verbs, verb_options
 from redrive.database.rows import Connection
 from redrive.jobs import breakers
 from redrive.verbs.breakers import BREAKERS
@@ -56,12 +56,4 @@ def force(state: str, asked: Asked) -> int:
     return asked.perform(BREAKERS[f"hold-{state}"])
 
 
-@breaker.command()
-@verb_options(BREAKERS["reset"])
-def reset(asked: Asked) -> int:
-    """Close a breaker; it opens again if jobs fail.
-
-    \b
-    redrive breaker reset smtp --why 'the provider says it is back'
-    """
-    return asked.perform()
+add_verbs(breaker, BREAKERS)

@@ -30,7 +30,7 @@ from redrive.cli.support.output import (
     wants_json,
     warn,
 )
-from redrive.cli.support.verbs import Asked, verb_options
+from redrive.cli.support.verbs import add_verbs
 from redrive.database.rows import Connection
 from redrive.jobs import control
 from redrive.jobs.filter import ENDED, JobFilter
@@ -258,50 +258,7 @@ def _step(step: Row) -> str:
     return line
 
 
-@job.command("reveal")
-@verb_options(JOBS["reveal"])
-def reveal_payload(asked: Asked) -> int:
-    """Print the payload of a job with its secrets, as JSON.
-
-    \b
-    redrive job reveal 17 --why 'the bank asks for the account' --yes
-
-    The job may be live, dead, or in the history. The audit log keeps who saw the
-    payload, and why.
-    """
-    return asked.perform()
-
-
-@job.command()
-@verb_options(JOBS["cancel"])
-def cancel(asked: Asked) -> int:
-    """Cancel jobs, by id or by filters.
-
-    \b
-    redrive job cancel 17 --why 'the order was withdrawn' --yes
-    redrive job cancel --kind report.build --state ready,scheduled --why 'the model is wrong'
-
-    Waiting jobs end at once. A running job is asked to end: `job.cancelled` becomes
-    true, and an async handler is cancelled. A handler that does not end is killed some
-    seconds later. The command shows the jobs and asks, unless you give --yes. Without a
-    terminal and without --yes it only shows them.
-    """
-    return asked.perform()
-
-
-@job.command("now")
-@verb_options(JOBS["now"])
-def run_now(asked: Asked) -> int:
-    """Run scheduled and retrying jobs now, by id or by filters.
-
-    \b
-    redrive job now --kind invoice.charge --state retrying --why 'the bank is back'
-
-    A job that waits for another job or on a paused queue keeps waiting. The command
-    shows the jobs and asks, unless you give --yes. Without a terminal and without --yes
-    it only shows them.
-    """
-    return asked.perform()
+add_verbs(job, JOBS)
 
 
 @job.command()

@@ -16,13 +16,7 @@ from redrive.cli.support.output import (
     wrapped,
 )
 from redrive.cli.support.unhandled import sentence
-from redrive.cli.support.verbs import (
-    Asked,
-    pairs_argument,
-    set_each,
-    set_options,
-    verb_options,
-)
+from redrive.cli.support.verbs import add_verbs, pairs_argument, set_each, set_options
 from redrive.database.rows import Connection
 from redrive.database.rows import rows as rows_of
 from redrive.jobs import names
@@ -133,39 +127,7 @@ def _described(row: Row) -> tuple[str, str, str]:
     return paused, row["fair_by"] or "", age
 
 
-@queue.command()
-@verb_options(QUEUES["pause"])
-def pause(asked: Asked) -> int:
-    """Stop claiming from a queue; running jobs continue.
-
-    \b
-    redrive queue pause mail --why 'the provider is down'
-    """
-    return asked.perform()
-
-
-@queue.command()
-@verb_options(QUEUES["resume"])
-def resume(asked: Asked) -> int:
-    """Claim from a paused queue again.
-
-    \b
-    redrive queue resume mail --why 'the provider is back'
-    """
-    return asked.perform()
-
-
-@queue.command("set")
-@verb_options(QUEUES["set-queue"])
-def set_queue(asked: Asked) -> int:
-    """Set how a queue is served.
-
-    \b
-    redrive queue set mail --fair-by tenant --why 'one customer imports a million addresses'
-    redrive queue set mail --paused --why 'the provider is down'
-    redrive queue set mail --history 7d --why 'support asks how a mail ended'
-    """
-    return asked.perform()
+add_verbs(queue, QUEUES)
 
 
 @queue.command("limits")

@@ -7,13 +7,7 @@ import msgspec
 
 from redrive.cli.support.options import Run, conn_options, json_option
 from redrive.cli.support.output import listing
-from redrive.cli.support.verbs import (
-    Asked,
-    read_wanted,
-    set_each,
-    set_options,
-    verb_options,
-)
+from redrive.cli.support.verbs import add_verbs, read_wanted, set_each, set_options
 from redrive.database.rows import Connection
 from redrive.dead_letters.groups import objectives
 from redrive.dead_letters.groups.objectives import MEANINGS
@@ -62,19 +56,7 @@ def _for_people(row: Row) -> Row:
     return row | {"queue": str(pattern), "value": f"{row['value']:g}", "what": meaning}
 
 
-@objective.command("set")
-@verb_options(DECLARED["set-objective"])
-def set_objective(asked: Asked) -> int:
-    """Set one objective of a queue, or of a kind on a queue.
-
-    \b
-    redrive objective set payments page_on_first_dead_letter 1 --why 'each one is money'
-    redrive objective set payments page_on_first_dead_letter default --why 'too loud'
-    redrive objective set payments/charge.card dlq_added_5m 3 --why 'the checkout'
-
-    The value `default` removes the queue's own.
-    """
-    return asked.perform()
+add_verbs(objective, DECLARED)
 
 
 @objective.command("apply")

@@ -6,13 +6,7 @@ import click
 
 from redrive.cli.support.options import Run, conn_options, json_option
 from redrive.cli.support.output import listing
-from redrive.cli.support.verbs import (
-    Asked,
-    read_wanted,
-    set_each,
-    set_options,
-    verb_options,
-)
+from redrive.cli.support.verbs import add_verbs, read_wanted, set_each, set_options
 from redrive.database.rows import Connection
 from redrive.dead_letters.groups import owners
 from redrive.verbs.declared import DECLARED
@@ -48,27 +42,7 @@ def list_owners(conn: Connection) -> None:
     listing(rows, ("pattern", "owner", "contact"), empty="no owners")
 
 
-@owner.command("set")
-@verb_options(DECLARED["set-owner"])
-def set_owner(asked: Asked) -> int:
-    """Set the owner of a queue, a kind, or both.
-
-    \b
-    redrive owner set payments team-money --contact '#money' --why 'their service'
-    redrive owner set '*/mail.send' team-mail --why 'they run the mail servers'
-    """
-    return asked.perform()
-
-
-@owner.command("rm")
-@verb_options(DECLARED["remove-owner"])
-def remove_owner(asked: Asked) -> int:
-    """Remove the owner of a pattern.
-
-    \b
-    redrive owner rm payments --why 'the queue is gone'
-    """
-    return asked.perform()
+add_verbs(owner, DECLARED)
 
 
 @owner.command("apply")

@@ -8,15 +8,15 @@ preview.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import msgspec
 
 from redrive.cli.support.completion import Known
-from redrive.cli.support.connection import database, wait_for_schema
+from redrive.cli.support.connection import database, only_one, wait_for_schema
 from redrive.cli.support.exits import Exit, NotFound
 from redrive.cli.support.filters import filter_options
 from redrive.cli.support.names import say_unknown
@@ -28,7 +28,6 @@ from redrive.cli.support.options import (
     json_option,
     option,
     plain_run_options,
-    require_why,
     run_options,
     with_options,
 )
@@ -83,20 +82,20 @@ class Asked:
     Attributes:
         orders: what it affects: a filter, or each of the things that were named.
         target: registry of the handlers that the user or a setting names.
+        has_options: its inputs are options and arguments, and not pairs or JSON.
     """
 
     verb: Verb
     orders: Sequence[Order]
     run: Run
     target: str = ""
+    has_options: bool = True
 
-    def agreed_by_ids(self) -> Self:
-        """Return the verb as with --yes, if only ids and the reason were given."""
-        selects = {name for order in self.orders for name, _ in order.query}
-        is_agreed = self.run.why and not self.run.dry_run and selects == {"id"}
-        if not is_agreed:
-            return self
-        return replace(self, run=replace(self.run, yes=True))
+    def alone(self, name: str) -> AbstractContextManager[object]:
+        """Keep two runs apart. Single dead letters need not wait for a scheduled run."""
+        if self.run.acts and not _are_ids(self.orders):
+            return only_one(self.run.settings, name)
+        return nullcontext()
 
     def perform(self, verb: Verb | None = None, then: Then | None = None) -> Exit:
         """Show the preview, ask, make the change and print the result.
@@ -111,14 +110,22 @@ class Asked:
         """
         verb = verb or self.verb
         try:
-            if verb.asks_why and self.run.acts:
-                verb.why(require_why(self.run.why))
+            if self.run.acts:
+                verb.why(self.run.why or "")
             with database(self.run.settings) as conn:
                 return self._perform(conn, verb, then)
         except Invalid as refused:
-            raise click.UsageError(_with_option(verb, refused.text)) from None
+            raise click.UsageError(self._as_typed(verb, refused.text)) from None
         except Refused as refused:
             raise NotFound(refused.text) from None
+
+    def _as_typed(self, verb: Verb, fault: str) -> str:
+        """Return the fault of an input with the name that the user typed."""
+        name = fault.split(" ", maxsplit=1)[0].rstrip(":")
+        typed = {"why": "TEXT" if verb.is_text else "--why"}
+        if self.has_options:
+            typed |= {one.name: _typed(verb, one) for one in verb.fields}
+        return fault.replace(name, typed.get(name, name), 1)
 
     def _perform(self, conn: Connection, verb: Verb, then: Then | None) -> Exit:
         looks = [(order, verb.look(conn, order)) for order in self.orders]
@@ -217,6 +224,10 @@ class Asked:
         return replace(order, more=more)
 
 
+def _are_ids(orders: Iterable[Order]) -> bool:
+    return {name for order in orders for name, _ in order.query} == {"id"}
+
+
 def orders_of(
     verb: Verb,
     run: Run,
@@ -283,7 +294,7 @@ def set_each(
         for place, more in wanted
         for order in orders_of(verb, run, [[(name, place)]], more)
     ]
-    return Asked(verb, orders, run).perform()
+    return Asked(verb, orders, run, has_options=False).perform()
 
 
 def set_options(command: Command) -> Command:
@@ -364,13 +375,6 @@ def _remarks(seen: Sequence[Preview]) -> Iterator[str]:
         yield from filter(None, [each.estimate])
 
 
-def _with_option(verb: Verb, fault: str) -> str:
-    """Return the fault of an input with the name of its option."""
-    name = fault.split(" ", maxsplit=1)[0].rstrip(":")
-    is_option = any(each.name == name for each in (*verb.inputs, *verb.confirms))
-    return f"--{fault}" if is_option else fault
-
-
 def _say(done: Done) -> Exit:
     """Print what a change did; return the exit code. A payload is printed alone."""
     if done.is_shown:
@@ -387,58 +391,71 @@ handlers_option: Decorator = click.option(
 )
 
 
-def verb_options(  # options of one decorator
-    verb: Verb,
-    *,
-    several: bool = False,
-    everything: bool = False,
-    prefix: str | None = None,
+def add_verbs(group: click.Group, verbs: Mapping[str, Verb]) -> None:
+    """Add the commands of a group that need nothing but the declaration of their verb."""
+    for verb in verbs.values():
+        of_group, *names = verb.command.split()
+        if verb.help and of_group == group.name:
+            act = verb_options(verb)(_perform)
+            group.command(names[0], help=f"{verb.what}\n{verb.help}")(act)
+
+
+def _perform(asked: Asked) -> int:
+    return asked.perform()
+
+
+def verb_options(
+    verb: Verb, *, everything: bool = False, prefix: str | None = None
 ) -> Decorator:
     """Add the arguments and options of a verb; the command gets it as `asked`.
 
     Args:
-        several: the user may name several things.
         everything: without a filter it selects everything.
         prefix: prefix of the environment variables for the options.
     """
-    inputs = (*verb.inputs, *verb.confirms)
+    options = _selection(verb, prefix)
+    options += [option_of(verb, each, prefix) for each in verb.fields]
+    if prefix and not everything:
+        text = "Select everything, if no filter is given."
+        options.append(option(prefix, "--all", "everything", is_flag=True, help=text))
+    options += _run_options(verb, prefix)
 
     def add(command: Command) -> Command:
         @functools.wraps(command)
         def start(*, run: Run, **given: Any) -> object:
-            more = {one.name: _text(given.pop(_safe(one))) for one in inputs}
-            queries = _selected(
-                verb,
-                given,
-                given.pop("everything", everything),
-                ", or --all" if prefix else "",
-            )
-            handlers = given.pop("handlers", None)
-            orders = orders_of(verb, run, queries, more, handlers)
-            asked = Asked(verb, orders, run, handlers or run.settings.handlers or "")
+            asked = _asked(verb, run, given, everything)
             return command(asked=asked, **given)
 
-        options = _selection(verb, several, prefix)
-        options += [option_of(verb, each, prefix) for each in inputs]
-        return with_options([*options, *_other_options(verb, prefix)], start)
+        return with_options(options, start)
 
     return add
 
 
-def _other_options(verb: Verb, prefix: str | None) -> Iterator[Decorator]:
+def _run_options(verb: Verb, prefix: str | None) -> Iterator[Decorator]:
     if verb.decodes:
         yield handlers_option
-    if prefix:
-        text = "Select everything, if no filter is given."
-        yield option(prefix, "--all", "everything", is_flag=True, help=text)
 
-    is_text = verb.command.endswith("...")
-    reason = click.argument("why", metavar="TEXT") if is_text else None
-    yield run_options(prefix, reason=reason) if verb.asks_why else plain_run_options
+    reason = click.argument("why", metavar="TEXT") if verb.is_text else None
+    run = run_options(prefix, why=verb.usual_why, reason=reason)
+    yield run if verb.asks_why else plain_run_options
     yield json_option
 
 
-def _selection(verb: Verb, several: bool, prefix: str | None) -> list[Decorator]:
+def _asked(verb: Verb, run: Run, given: dict[str, Any], everything: bool) -> Asked:
+    """Take what the user asks for from the given values."""
+    more = {one.name: _text(given.pop(_safe(one))) for one in verb.fields}
+    hint = ", or --all" if "everything" in given else ""
+    queries = _selected(verb, given, given.pop("everything", everything), hint)
+    handlers = given.pop("handlers", None)
+    orders = orders_of(verb, run, queries, more, handlers)
+
+    is_given = run.why is not None and not run.dry_run
+    if verb.is_direct and is_given and _are_ids(orders):
+        run = replace(run, yes=True)
+    return Asked(verb, orders, run, handlers or run.settings.handlers or "")
+
+
+def _selection(verb: Verb, prefix: str | None) -> list[Decorator]:
     if verb.of is not None and not verb.has_place("id"):
         return [filter_options(prefix, of=verb.of, takes_ids=True)]
     if verb.of is not None:
@@ -447,9 +464,9 @@ def _selection(verb: Verb, several: bool, prefix: str | None) -> list[Decorator]
         ]
 
     (name,) = verb.names
-    shown = name.upper() + ("..." if several else "")
+    shown = name.upper() + ("..." if verb.takes_several else "")
     kind = Id() if name in IDS else _text_of(name, verb.unit)
-    count = -1 if several else 1
+    count = -1 if verb.takes_several else 1
 
     return [click.argument(name, metavar=shown, type=kind, nargs=count, required=True)]
 
@@ -475,13 +492,18 @@ def _selected(
     return [[(name, str(one))] for one in dict.fromkeys(each)]
 
 
+def _typed(verb: Verb, each: Input) -> str:
+    """Return the name of an input on the command line: OWNER, or --contact."""
+    return each.name.upper() if verb.has_place(each.name) else f"--{each.name}"
+
+
 def option_of(verb: Verb, each: Input, prefix: str | None = None) -> Decorator:
     """Return the argument or option of an input."""
     kind = click.Choice(each.choices) if each.choices else _text_of(each.name)
+    flag = _typed(verb, each)
     if verb.has_place(each.name):
-        return click.argument(_safe(each), metavar=each.name.upper(), type=kind)
+        return click.argument(_safe(each), metavar=flag, type=kind)
 
-    flag = f"--{each.name}"
     text = f"{each.label}."
     if each.kind == "boolean":
         prefix = None if each.asks else prefix

@@ -4,7 +4,7 @@ import click
 
 from redrive.cli.support.options import InOrder, conn_options, json_option
 from redrive.cli.support.output import listing
-from redrive.cli.support.verbs import Asked, verb_options
+from redrive.cli.support.verbs import add_verbs
 from redrive.database.rows import Connection
 from redrive.extras.proposals import store as proposals
 from redrive.extras.proposals.verbs import PROPOSALS
@@ -47,28 +47,4 @@ def command(row: Row) -> str:
     return f"redrive proposal start {row['proposal']}"
 
 
-@proposal.command()
-@verb_options(PROPOSALS["proposal-start"])
-def start(asked: Asked) -> int:
-    """Start what an agent proposes, other than a redrive.
-
-    \b
-    redrive proposal start 7 --why 'the importer wrote EURO'
-
-    The command shows the changes and asks. Only payloads that are as the agent saw them
-    are edited. To start a proposed redrive, type redrive campaign start.
-    """
-    return asked.perform()
-
-
-@proposal.command()
-@verb_options(PROPOSALS["proposal-reject"])
-def reject(asked: Asked) -> int:
-    """Reject what an agent proposes, other than a redrive.
-
-    \b
-    redrive proposal reject 7 --why 'the importer is right'
-
-    To reject a proposed redrive, type redrive campaign cancel.
-    """
-    return asked.perform()
+add_verbs(proposal, PROPOSALS)

@@ -117,6 +117,14 @@ PROPOSALS: Mapping[str, Verb] = {
         columns=COLUMNS,
         names=("proposal",),
         decodes=True,
+        help="""
+            \b
+            redrive proposal start 7 --why 'the importer wrote EURO'
+
+            The command shows the changes and asks. Only payloads that are as the agent
+            saw them are edited. To start a proposed redrive, type redrive campaign
+            start.
+        """,
     ),
     "proposal-reject": Verb(
         "Reject what an agent proposes, other than a redrive.",
@@ -127,6 +135,12 @@ PROPOSALS: Mapping[str, Verb] = {
         _reject,
         columns=COLUMNS,
         names=("proposal",),
+        help="""
+            \b
+            redrive proposal reject 7 --why 'the importer is right'
+
+            To reject a proposed redrive, type redrive campaign cancel.
+        """,
     ),
 }
 """Word in the address -> change."""

@@ -439,7 +439,7 @@ def _require_program(visit: Visit) -> None:
 
 def _call_of(change: Verb) -> Callable[..., Response]:
     """Return the API call for one change."""
-    read = Depends(_reader((*change.inputs, *change.confirms)))
+    read = Depends(_reader(change.fields))
 
     def call(visit: SignedIn, wanted: Annotated[Asked, read]) -> Response:
         _require_program(visit)
@@ -469,5 +469,5 @@ for _word, _each in CHANGES.items():
         name=_word,
         description=f"{_each.what} Shows what it would do, unless `yes` is true.",
         openapi_extra=described(_each.of, *_each.names)
-        | {"requestBody": _body_of((*_each.inputs, *_each.confirms))},
+        | {"requestBody": _body_of(_each.fields)},
     )
