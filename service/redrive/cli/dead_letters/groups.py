@@ -1,8 +1,6 @@
 """Commands of `redrive dlq` about groups: list, resolve, mute."""
 
 from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,36 +38,6 @@ COLUMNS = (
 )
 
 
-COLUMNS_TOGETHER = (
-    "failing",
-    "open",
-    "total",
-    "cells",
-    "kind",
-    "category",
-    "error_class",
-    "message",
-    "last_seen",
-    "group",
-)
-
-IN_CELL = (
-    "failing",
-    "open",
-    "total",
-    "state",
-    "first_seen",
-    "last_seen",
-    "owner",
-    "muted_until",
-)
-"""Fields of a group that may differ from cell to cell."""
-MOST_OF_A_CELL = 10_000
-"""Groups that are read of each cell to add them up. The smaller ones are left out."""
-SHARED = ("group", "kind", "category", "error_class", "message")
-"""Fields of a group that are the same in all cells, or nearly so."""
-
-
 @click.command("groups")
 @click.option(
     "--kind", multiple=True, type=Known("kind"), metavar="KIND", help="Kind of job."
@@ -95,13 +63,10 @@ SHARED = ("group", "kind", "category", "error_class", "message")
 @click.option("--dead", is_flag=True, help="Only with open dead letters.")
 @click.option("--closed", is_flag=True, help="Include groups with none of either left.")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True)
-@click.option(
-    "--together", is_flag=True, help="One line for each cause, over all cells."
-)
 @cells_options()
 @json_option
 @pager_option
-def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> int:
+def list_groups(cells: "Sequence[Settings]", **options: Any) -> int:
     """List the causes of dead letters and of failing jobs.
 
     \b
@@ -110,75 +75,24 @@ def list_groups(cells: "Sequence[Settings]", together: bool, **options: Any) -> 
 
     failing: live jobs that have failed for this cause and are retried.
     """
-    are_several = len(cells) > 1
-    together = together and are_several
-
-    found, code = _largest(cells, options, together=together)
-
-    if together:
-        none_fails = not any(group["failing"] for group in found)
-        columns = COLUMNS_TOGETHER[none_fails:]
-    else:
-        columns = _columns(found, has_cell=are_several)
-
-    listing(
-        found,
-        columns,
-        right=("failing", "open", "total"),
-        empty=_empty(options),
-        for_people=_cells_for_people if together else _for_people,
-    )
-    return code
-
-
-def _largest(
-    cells: "Sequence[Settings]", options: Fields, *, together: bool
-) -> tuple[list[Row], int]:
-    """Return the largest groups of all cells, and say whether there are more."""
     most = options["limit"]
-    # The largest groups of all cells together need not be the largest of any cell.
-    read = max(most + 1, MOST_OF_A_CELL if together else 0)
+    # One more than is shown tells whether there are more.
     answers, code = ask_each(
-        cells, lambda settings: _find(settings, {**options, "limit": read})
+        cells, lambda settings: _find(settings, {**options, "limit": most + 1})
     )
     found = [cell | group for cell, groups in answers for group in groups]
-    if together:
-        name = itemgetter("group")
-        by_name = groupby(sorted(found, key=name), name)
-        found = [_one(list(same)) for _, same in by_name]
+    found.sort(key=lambda group: group["failing"] + group["open"], reverse=True)
     if len(found) > most:
         click.echo(f"only the largest are listed; --limit is {most}", err=True)
 
-    return sorted(found, key=_size, reverse=True)[:most], code
-
-
-def _one(cause: Sequence[Fields]) -> Row:
-    """Return the line of a cause, with the counts and the state in each cell."""
-    # Texts may differ a little from cell to cell. The largest group's are shown.
-    by_size = sorted(cause, key=_size, reverse=True)
-    largest = by_size[0]
-    return {
-        **{name: sum(group[name] for group in cause) for name in IN_CELL[:3]},
-        "first_seen": min(_seen(cause, "first_seen"), default=None),
-        "last_seen": max(_seen(cause, "last_seen"), default=None),
-        **{name: largest[name] for name in SHARED},
-        "cells": {
-            group["cell"]: {name: group[name] for name in IN_CELL} for group in by_size
-        },
-    }
-
-
-def _size(group: Fields) -> int:
-    return group["failing"] + group["open"]
-
-
-def _seen(cause: Sequence[Fields], name: str) -> list[str]:
-    return [group[name] for group in cause if group[name]]
-
-
-def _cells_for_people(group: Row) -> Row:
-    counts = [f"{cell} {here['open']}" for cell, here in group["cells"].items()]
-    return group | {"cells": ", ".join(counts)}
+    listing(
+        found[:most],
+        _columns(found, has_cell=len(cells) > 1),
+        right=("failing", "open", "total"),
+        empty=_empty(options),
+        for_people=_for_people,
+    )
+    return code
 
 
 def _columns(found: Sequence[Fields], *, has_cell: bool) -> list[str]:
