@@ -18,15 +18,12 @@ def where_it_goes(error: click.ClickException) -> click.ClickException:
         return error
 
     group = error.ctx.command
-    is_plain = isinstance(group, click.Group) and not group.invoke_without_command
-    if not is_plain:
+    if not isinstance(group, click.Group) or group.invoke_without_command:
         return error
 
-    return click.UsageError(
-        f"{error.ctx.command_path} has no option {error.option_name}; options go after"
-        f" the command: {error.ctx.command_path} COMMAND {error.option_name}",
-        error.ctx,
-    )
+    path, option = error.ctx.command_path, error.option_name
+    rule = f"options go after the command: {path} COMMAND {option}"
+    return click.UsageError(f"{path} has no option {option}; {rule}", error.ctx)
 
 
 def plain(error: click.ClickException) -> click.ClickException:

@@ -362,8 +362,8 @@ def _name_obstacles(looks: Sequence[Look]) -> Exit:
     for _, seen in looks:
         if seen.obstacle:
             hint = f" (--{seen.lifted_by} allows it)" if seen.lifted_by else ""
-            text = seen.obstacle.removesuffix(".")
-            not_found(text[:1].lower() + text[1:] + hint)
+            first, rest = seen.obstacle[0], seen.obstacle[1:].removesuffix(".")
+            not_found(first.lower() + rest + hint)
 
     are_all = all(seen.obstacle for _, seen in looks)
     return Exit.NOTHING_MATCHED if are_all else Exit.DONE

@@ -254,10 +254,10 @@ def _of_groups(title: str, groups: Iterable[Fields], now: datetime) -> Section:
 
 
 def _of_campaigns(found: Sequence[Fields], now: datetime, cell: str | None) -> Section:
-    counts = ("redriven", "succeeded", "again")
+    about = ("campaign", "state", "by", "started")
     return Section(
         title="Redrives",
-        columns=("campaign", "state", "by", "started", *counts, "why"),
+        columns=(*about, "redriven", "succeeded", "again", "why"),
         rows=[
             (
                 id_in_cell(row["campaign"], cell),
@@ -271,7 +271,7 @@ def _of_campaigns(found: Sequence[Fields], now: datetime, cell: str | None) -> S
             )
             for row in found[:MOST]
         ],
-        right=frozenset({"campaign", *counts}),
+        right=frozenset({"campaign", "redriven", "succeeded", "again"}),
     )
 
 

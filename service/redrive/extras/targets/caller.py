@@ -335,10 +335,8 @@ def _secrets(headers: Mapping[str, str], keys: Iterable[bytes]) -> frozenset[str
     secrets = set(secrets_of_environment(headers))
     secrets |= secrets_of_environment(without_scheme)
 
-    for key in keys:
-        text = b64encode(key).decode()
-        # Without the padding, a search finds it with and without padding.
-        secrets.add(text.rstrip("="))
+    # Without the padding, a search finds a key with and without padding.
+    secrets |= {b64encode(key).decode().rstrip("=") for key in keys}
 
     return frozenset(secrets)
 
