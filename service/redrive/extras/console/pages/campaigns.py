@@ -1,4 +1,4 @@
-"""Pages of campaigns. The page of one that goes on asks for itself again."""
+"""Pages of campaigns. The page of a running campaign asks for itself again."""
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
