@@ -73,7 +73,6 @@ def wrong_clock(clock: Path, seconds: int) -> dict[str, object]:
     return {"ld_preload": library, "chaos_clock": clock}
 
 
-@pytest.mark.long
 @pytest.mark.waits
 @pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_each_slot_is_one_job_whatever_dies_and_whatever_clocks_say(
